@@ -1,0 +1,64 @@
+// The one door to threads. Work is cut into chunks whose borders depend on the problem alone, never on the number of
+// threads, so every result has the same bits for any thread count; sums are combined in chunk order.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <type_traits>
+#include <vector>
+
+namespace bg {
+
+/// Threads that parallel work may use (at least 1). Set once by the program (--threads); defaults to the hardware's.
+int num_threads();
+void set_num_threads(int n);  ///< throws Error when n < 1 or n > 1024
+
+/// Index of the worker that runs the calling code, in [0, num_threads()); 0 outside parallel work. For scratch buffers.
+int worker_index();
+
+/// How many distinct workers have run a chunk since the last reset (tests assert that threads were really used).
+int distinct_workers();
+void reset_distinct_workers();
+
+namespace detail {
+// Non-owning reference to a callable: no allocation, no template in the backend.
+class ChunkFn {
+ public:
+  template <class F>
+    requires(!std::is_same_v<std::remove_cvref_t<F>, ChunkFn>)
+  explicit ChunkFn(F&& f)
+      : object_(const_cast<void*>(static_cast<const void*>(std::addressof(f)))),
+        call_([](void* o, int64_t chunk) { (*static_cast<std::remove_reference_t<F>*>(o))(chunk); }) {}
+  void operator()(int64_t chunk) const { call_(object_, chunk); }
+
+ private:
+  void* object_;
+  void (*call_)(void*, int64_t);
+};
+void run_chunks(int64_t chunks, ChunkFn f);  // f(0) ... f(chunks - 1), any order, on any worker; rethrows the first error
+}  // namespace detail
+
+/// Calls f(begin, end) for consecutive ranges of at most `grain` items that cover [0, n).
+template <class F>
+void parallel_for(int64_t n, int64_t grain, F&& f) {
+  if (n <= 0) return;
+  if (grain < 1) grain = 1;
+  const int64_t chunks = (n + grain - 1) / grain;
+  if (chunks == 1) return f(int64_t{0}, n);
+  auto run = [&](int64_t c) { f(c * grain, (c + 1) * grain < n ? (c + 1) * grain : n); };
+  detail::run_chunks(chunks, detail::ChunkFn(run));
+}
+
+/// Sum of f(begin, end) over fixed ranges of `grain` items, added in index order.
+template <class T, class F>
+T parallel_sum(int64_t n, int64_t grain, F&& f) {
+  if (n <= 0) return T{};
+  if (grain < 1) grain = 1;
+  std::vector<T> part((n + grain - 1) / grain);
+  parallel_for(n, grain, [&](int64_t begin, int64_t end) { part[begin / grain] = f(begin, end); });
+  T total{};
+  for (const T& p : part) total += p;
+  return total;
+}
+
+}  // namespace bg

@@ -1,0 +1,44 @@
+// Matrix products: the only door to the BLAS library. Row-major, raw pointers, float and double.
+//
+// OpenBLAS is held to one thread for the whole process [R28]; large products are cut into tiles of C that run over
+// core/parallel.h. Tile borders depend on the shape alone, so the bits of C do not depend on the number of threads.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace bg {
+
+/// Whether an operand is used as stored or transposed.
+enum class Trans { no, yes };
+
+/// C = alpha op(A) op(B) + beta C, with op(A) (m, k), op(B) (k, n), C (m, n), row-major.
+///
+/// lda is the row stride of A as stored: (m, k) for Trans::no, (k, m) for Trans::yes; likewise ldb, ldc. beta = 0
+/// overwrites C whatever it held (NaN too); k = 0 leaves beta C. C must not overlap A or B. Runs on all threads when
+/// the product is large enough to pay for it. Throws Error on a negative size, a stride too small for its rows, or a
+/// number beyond the BLAS library's integers.
+template <class T>
+void gemm(Trans ta, Trans tb, int64_t m, int64_t n, int64_t k, T alpha, const T* a, int64_t lda, const T* b,
+          int64_t ldb, T beta, T* c, int64_t ldc);
+
+/// The same product as one call on the calling thread, for kernels that parallelise themselves. Its bits may differ
+/// from gemm's (other tiles), but are always the same for the same arguments.
+template <class T>
+void gemm_serial(Trans ta, Trans tb, int64_t m, int64_t n, int64_t k, T alpha, const T* a, int64_t lda, const T* b,
+                 int64_t ldb, T beta, T* c, int64_t ldc);
+
+/// `batch` products; operand i starts at its pointer + i * stride. A stride of 0 shares A or B between all products;
+/// the C of different products must not overlap.
+template <class T>
+void gemm_batched(Trans ta, Trans tb, int64_t batch, int64_t m, int64_t n, int64_t k, T alpha, const T* a, int64_t lda,
+                  int64_t stride_a, const T* b, int64_t ldb, int64_t stride_b, T beta, T* c, int64_t ldc,
+                  int64_t stride_c);
+
+/// The BLAS library, its version and the processor type it runs for, such as "OpenBLAS 0.3.21 (SkylakeX)".
+std::string blas_description();
+
+/// Threads the BLAS library itself uses: always 1.
+int blas_threads();
+
+}  // namespace bg

@@ -1,0 +1,145 @@
+// Atomic whole-file writing with POSIX calls: streams of the standard library can neither fsync nor report errno.
+#include "core/atomic_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <utility>
+
+#include "core/error.h"
+
+namespace bg {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kBlock = std::size_t{1} << 20;  // what small writes are collected into
+
+// Past RLIMIT_FSIZE the kernel sends SIGXFSZ, whose default action kills; ignored, write() returns EFBIG instead.
+void ignore_file_size_signal() {
+  struct sigaction current = {};
+  if (sigaction(SIGXFSZ, nullptr, &current) == 0 && current.sa_handler == SIG_DFL) std::signal(SIGXFSZ, SIG_IGN);
+}
+
+// The file that a chain of symbolic links ends in, so that writing keeps the links.
+fs::path resolve(const fs::path& path) {
+  std::error_code error;
+  if (!fs::is_symlink(path, error)) return path;
+  const fs::path target = fs::weakly_canonical(path, error);
+  return error ? path : target;
+}
+
+// A second writer of the same path in this process must not share the temporary.
+fs::path temporary_name(const fs::path& path) {
+  static std::atomic<unsigned> serial{0};
+  fs::path name = path;
+  name += str(".tmp-", getpid(), "-", serial++);
+  return name;
+}
+
+std::string hint_for(int error) {
+  switch (error) {
+    case ENOSPC:
+    case EDQUOT:
+      return "free some disk space, or write elsewhere";
+    case EFBIG:
+      return "raise the file size limit (ulimit -f)";
+    case ENOENT:
+      return "create the folder first";
+    case EACCES:
+    case EPERM:
+    case EROFS:
+      return "write to a folder that you may change";
+    default:
+      return {};
+  }
+}
+
+}  // namespace
+
+AtomicFile::AtomicFile(fs::path path) : path_(std::move(path)) {
+  std::error_code ignored;
+  path_ = resolve(path_);
+  const fs::file_status status = fs::status(path_, ignored);
+  BG_CHECK(!fs::exists(status) || fs::is_regular_file(status), "file",
+           str("cannot write ", path_.string(), ": it exists and is not a regular file"), "", "",
+           "give the name of a file");
+  ignore_file_size_signal();
+  temporary_ = temporary_name(path_);
+  fd_ = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (fd_ < 0) fail_with_errno("create");
+}
+
+AtomicFile::~AtomicFile() { discard(); }
+
+void AtomicFile::write(const void* data, std::size_t bytes) {
+  check_open();
+  const char* from = static_cast<const char*>(data);
+  if (buffer_.size() + bytes > kBlock) flush_buffer();
+  if (bytes > kBlock) {
+    write_out(from, bytes);
+  } else {
+    buffer_.append(from, bytes);
+  }
+}
+
+void AtomicFile::commit() {
+  check_open();
+  flush_buffer();
+  if (fsync(fd_) != 0) fail_with_errno("flush");
+  if (close(std::exchange(fd_, -1)) != 0) fail_with_errno("close");
+  if (rename(temporary_.c_str(), path_.c_str()) != 0) fail_with_errno("rename");
+  temporary_.clear();
+
+  // The rename itself must survive a power cut. The new content is in place already, so a file system that cannot
+  // flush folders is no failure.
+  const fs::path folder = path_.has_parent_path() ? path_.parent_path() : fs::path(".");
+  const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return;
+  fsync(fd);
+  close(fd);
+}
+
+void AtomicFile::write_out(const char* data, std::size_t bytes) {
+  while (bytes > 0) {
+    const ssize_t n = ::write(fd_, data, bytes);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail_with_errno("write");
+    data += n;
+    bytes -= static_cast<std::size_t>(n);
+  }
+}
+
+void AtomicFile::flush_buffer() {
+  write_out(buffer_.data(), buffer_.size());
+  buffer_.clear();
+}
+
+void AtomicFile::discard() noexcept {
+  if (fd_ >= 0) close(std::exchange(fd_, -1));
+  if (!temporary_.empty()) unlink(temporary_.c_str());
+  temporary_.clear();
+}
+
+void AtomicFile::fail_with_errno(std::string_view action) {
+  const int error = errno;
+  discard();
+  fail("file", str("cannot ", action, " ", path_.string(), ": ", std::strerror(error)), "", "", hint_for(error));
+}
+
+void AtomicFile::check_open() const {
+  BG_CHECK(fd_ >= 0, "file", str(path_.string(), " is no longer open for writing"), "", "",
+           "write before commit(), and start again after an error");
+}
+
+void write_file_atomically(const fs::path& path, std::string_view content) {
+  AtomicFile file(path);
+  file.write(content);
+  file.commit();
+}
+
+}  // namespace bg

@@ -1,0 +1,52 @@
+// Whole-file writing that never leaves a half-written file: checkpoints, caches, configurations and reports go through
+// here. The bytes go to `path.tmp-<pid>-<n>`; commit() flushes them to the disk, renames the temporary over `path` and
+// flushes the folder. Until then, and after any failure, `path` is what it was before.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+namespace bg {
+
+/// Streams bytes into a new version of one file.
+///
+///   AtomicFile file("run/model.safetensors");
+///   file.write(header);
+///   file.write(data, bytes);
+///   file.commit();
+///
+/// Every failure (no such folder, full disk, size limit, no permission) throws Error with the path and the system's
+/// reason, and the temporary is removed. Without commit() the destructor removes it too. The folder must exist. A
+/// symbolic link is followed; a path that names anything but a regular file (folder, device, pipe) is refused. The
+/// first use makes the process ignore SIGXFSZ (if nobody handles it), so that a write past the size limit of the
+/// process becomes such an Error instead of ending the program.
+class AtomicFile {
+ public:
+  explicit AtomicFile(std::filesystem::path path);
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  void write(const void* data, std::size_t bytes);  ///< appends; small pieces are collected into larger blocks
+  void write(std::string_view text) { write(text.data(), text.size()); }
+  void commit();  ///< the new content becomes visible, all at once; nothing may be written afterwards
+
+ private:
+  void write_out(const char* data, std::size_t bytes);
+  void flush_buffer();
+  void discard() noexcept;
+  [[noreturn]] void fail_with_errno(std::string_view action);
+  void check_open() const;
+
+  std::filesystem::path path_;
+  std::filesystem::path temporary_;
+  std::string buffer_;
+  int fd_ = -1;
+};
+
+/// Replaces the content of `path` by `content`, all or nothing. Throws Error as AtomicFile does.
+void write_file_atomically(const std::filesystem::path& path, std::string_view content);
+
+}  // namespace bg

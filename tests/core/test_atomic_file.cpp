@@ -1,0 +1,167 @@
+// Atomic file writing and file views: old content survives every failure, and failures name the path and the reason.
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "core/atomic_file.h"
+#include "core/error.h"
+#include "core/mapped_file.h"
+#include "tests/catch.h"
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// A folder of its own for each test, removed afterwards.
+struct Folder {
+  Folder() {
+    std::string name = (fs::temp_directory_path() / "boostgrad-test-XXXXXX").string();
+    REQUIRE(mkdtemp(name.data()) != nullptr);
+    path = name;
+  }
+  ~Folder() { fs::remove_all(path); }
+  fs::path path;
+};
+
+std::string content(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+std::ptrdiff_t entries(const fs::path& folder) {
+  return std::distance(fs::directory_iterator(folder), fs::directory_iterator{});
+}
+
+template <class F>
+std::string message_of(F&& f) {
+  try {
+    f();
+  } catch (const bg::Error& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+}  // namespace
+
+TEST_CASE("atomic file: the old content stays until commit, then the new one is whole") {
+  Folder folder;
+  const fs::path path = folder.path / "config.json";
+  bg::write_file_atomically(path, "old");
+  {
+    bg::AtomicFile file(path);
+    file.write("new ");
+    const std::string large(3 << 20, 'x');
+    file.write(large);
+    file.write("!");
+    CHECK(content(path) == "old");
+    CHECK(entries(folder.path) == 2);  // the temporary is beside it
+    file.commit();
+    CHECK(content(path) == "new " + large + "!");
+    CHECK(entries(folder.path) == 1);
+    CHECK(contains(message_of([&] { file.write("more"); }), "no longer open"));
+  }
+  CHECK(content(path).size() == (3u << 20) + 5);
+}
+
+TEST_CASE("atomic file: giving up, as an exception does, changes nothing and leaves no temporary") {
+  Folder folder;
+  const fs::path path = folder.path / "file";
+  bg::write_file_atomically(path, "old");
+  {
+    bg::AtomicFile file(path);
+    file.write("half");
+  }
+  CHECK(content(path) == "old");
+  CHECK(entries(folder.path) == 1);
+}
+
+TEST_CASE("atomic file: two writers of one path do not disturb each other") {
+  Folder folder;
+  const fs::path path = folder.path / "file";
+  bg::AtomicFile a(path), b(path);
+  a.write("from a");
+  b.write("from b");
+  a.commit();
+  CHECK(content(path) == "from a");
+  b.commit();
+  CHECK(content(path) == "from b");
+  CHECK(entries(folder.path) == 1);
+}
+
+TEST_CASE("atomic file: a file beyond the size limit is an Error, not the end of the program") {
+  Folder folder;
+  const fs::path path = folder.path / "large";
+  bg::write_file_atomically(path, "old");
+  rlimit before = {};
+  REQUIRE(getrlimit(RLIMIT_FSIZE, &before) == 0);
+  rlimit small = before;
+  small.rlim_cur = 1 << 20;
+  REQUIRE(setrlimit(RLIMIT_FSIZE, &small) == 0);
+  const std::string message = message_of([&] { bg::write_file_atomically(path, std::string(4 << 20, 'x')); });
+  REQUIRE(setrlimit(RLIMIT_FSIZE, &before) == 0);
+  INFO(message);
+  CHECK(contains(message, path.string()));
+  CHECK(contains(message, "File too large"));
+  CHECK(content(path) == "old");
+  CHECK(entries(folder.path) == 1);
+}
+
+TEST_CASE("atomic file: a full disk is an Error, and the old file stays") {
+  Folder folder;
+  if (mount("tmpfs", folder.path.c_str(), "tmpfs", 0, "size=256k") != 0) {
+    WARN("skipped: mounting a small file system needs more rights");
+    return;
+  }
+  const fs::path path = folder.path / "file";
+  bg::write_file_atomically(path, "old");
+  const std::string message = message_of([&] { bg::write_file_atomically(path, std::string(1 << 20, 'x')); });
+  const std::string kept = content(path);
+  const std::ptrdiff_t count = entries(folder.path);
+  REQUIRE(umount(folder.path.c_str()) == 0);
+  INFO(message);
+  CHECK(contains(message, path.string()));
+  CHECK(contains(message, "No space left"));
+  CHECK(kept == "old");
+  CHECK(count == 1);
+}
+
+TEST_CASE("atomic file: symbolic links are kept; folders, devices and missing folders are refused") {
+  Folder folder;
+  bg::write_file_atomically(folder.path / "target", "old");
+  fs::create_symlink("target", folder.path / "link");
+  bg::write_file_atomically(folder.path / "link", "new");
+  CHECK(fs::is_symlink(folder.path / "link"));
+  CHECK(content(folder.path / "target") == "new");
+
+  CHECK(contains(message_of([&] { bg::write_file_atomically(folder.path, "x"); }), "not a regular file"));
+  CHECK(contains(message_of([&] { bg::write_file_atomically("/dev/full", "x"); }), "not a regular file"));
+  const std::string missing = message_of([&] { bg::write_file_atomically(folder.path / "none" / "file", "x"); });
+  CHECK(contains(missing, "No such file or directory"));
+  CHECK(contains(missing, "create the folder"));
+}
+
+TEST_CASE("mapped file: bytes of regular, empty and special files, and errors by name") {
+  Folder folder;
+  const std::string text("a\0b\n", 4);
+  bg::write_file_atomically(folder.path / "file", text);
+  bg::write_file_atomically(folder.path / "empty", "");
+  const bg::MappedFile file(folder.path / "file");
+  const char* address = file.bytes().data();
+  const bg::MappedFile copy = file;
+  CHECK(copy.bytes() == text);
+  CHECK(copy.bytes().data() == address);
+  CHECK(bg::MappedFile(folder.path / "empty").bytes().empty());
+  CHECK(bg::MappedFile("/dev/null").bytes().empty());
+  CHECK_FALSE(bg::MappedFile("/proc/self/stat").bytes().empty());  // reports size 0, yet has content
+
+  CHECK(contains(message_of([&] { bg::MappedFile f(folder.path / "none"); }), "none: No such file"));
+  CHECK(contains(message_of([&] { bg::MappedFile f(folder.path); }), "Is a directory"));
+}

@@ -1,0 +1,88 @@
+#include "autograd/checkpoint.h"
+
+#include "autograd/op.h"
+
+namespace bg {
+namespace {
+
+class CheckpointNode final : public Node {
+ public:
+  CheckpointNode(std::function<Vars(const Vars&)> f, size_t inputs, Rng* rng)
+      : f_(std::move(f)), count_(inputs), rng_(rng), start_(rng ? *rng : Rng(0)) {}
+
+  Saved saved;
+
+  std::string_view name() const override { return "checkpoint"; }
+  std::string input_name(int i) const override {
+    return static_cast<size_t>(i) < count_ ? str("input ", i) : str("parameter ", i - count_);
+  }
+  void release_saved() override { saved.release(); }
+  int64_t saved_bytes() const override { return saved.bytes(); }
+
+  Vars backward(const Vars& cotangents, const Need& need, bool create_graph) override {
+    const Vars all = detail::saved_vars(saved, *this, shared_from_this());
+    if (create_graph)
+      return detail::backward_through([this](const Vars& x) { return rerun({x.begin(), x.begin() + count_}); }, all,
+                                      cotangents, need);
+    GradMode recording(true);
+    Vars leaves, wanted;
+    for (size_t i = 0; i < all.size(); ++i) {
+      const bool is_parameter = i >= count_;
+      leaves.push_back(is_parameter ? all[i] : Var(all[i].value(), need(i)));
+      if (need(i)) wanted.push_back(leaves.back());
+    }
+    const Vars outputs = rerun({leaves.begin(), leaves.begin() + count_});
+    Vars used, dy;
+    for (size_t i = 0; i < outputs.size(); ++i)
+      if (outputs[i].requires_grad()) {
+        used.push_back(outputs[i]);
+        dy.push_back(cotangents[i]);
+      }
+    const Vars missed = other_leaves(used, leaves);
+    BG_CHECK(missed.empty(), "checkpoint", "the function reads a value that requires a gradient and was not listed",
+             str("a leaf of shape ", missed.empty() ? Shape{} : missed[0].shape()), "every such value in `parameters`",
+             "checkpoint(f, inputs, parameters)");
+    const Vars g = grad(used, wanted, dy);
+    Vars result(all.size());
+    for (size_t i = 0, k = 0; i < all.size(); ++i)
+      if (need(i)) result[i] = g[k++];
+    return result;
+  }
+
+ private:
+  Vars rerun(const Vars& inputs) const {
+    if (!rng_) return f_(inputs);
+    struct Restore {
+      Rng* rng;
+      Rng now;
+      ~Restore() { *rng = now; }
+    } restore{rng_, *rng_};
+    *rng_ = start_;
+    return f_(inputs);
+  }
+
+  std::function<Vars(const Vars&)> f_;
+  size_t count_;
+  Rng* rng_;
+  Rng start_;
+};
+
+}  // namespace
+
+Vars checkpoint(const std::function<Vars(const Vars&)>& f, const Vars& inputs, const Vars& parameters, Rng* rng) {
+  Vars all = inputs;
+  all.insert(all.end(), parameters.begin(), parameters.end());
+  std::vector<In> infos;
+  for (size_t i = 0; i < all.size(); ++i) infos.emplace_back(str(i));
+  if (!detail::should_record(all, infos)) return f(inputs);
+  auto node = std::make_shared<CheckpointNode>(f, inputs.size(), rng);
+  for (size_t i = 0; i < all.size(); ++i) node->saved.keep_input(static_cast<int>(i), all[i].value());
+  Tensors out;
+  {
+    NoGrad off;
+    for (const Var& y : f(inputs)) out.push_back(y.value());
+  }
+  return detail::record(node, all, infos, out);
+}
+
+}  // namespace bg

@@ -1,0 +1,303 @@
+#include "autograd/engine.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "autograd/ops/reduce.h"
+#include "core/tensor_ops.h"
+
+namespace bg {
+namespace {
+
+// A gradient under construction. The first contribution is borrowed; only a sum that the engine made itself may be
+// added to in place.
+class Sum {
+ public:
+  void add(const Var& g, bool create_graph) {
+    if (!value_.defined()) {
+      value_ = g;
+    } else if (create_graph) {
+      value_ = bg::add(value_, g);
+    } else if (owned_) {
+      num::add_into(value_.value(), g.value());
+    } else {
+      value_ = Var(num::add(value_.value(), g.value()));
+      owned_ = true;
+    }
+  }
+  bool defined() const { return value_.defined(); }
+  Var& value() { return value_; }
+  bool owned() const { return owned_; }
+
+ private:
+  Var value_;
+  bool owned_ = false;
+};
+
+std::string where(const Node& node) {
+  return node.scope.empty() ? std::string(node.name()) : str(node.name(), " in ", node.scope);
+}
+
+std::string position(const Shape& shape, int64_t flat) {
+  Shape index = shape;
+  for (int d = shape.rank() - 1; d >= 0; --d) {
+    index[d] = flat % shape[d];
+    flat /= shape[d];
+  }
+  return str(index);
+}
+
+Tensor run_hooks(const std::vector<Hook>& hooks, Tensor grad, std::string_view what, bool create_graph) {
+  for (const Hook& hook : hooks) {
+    const Tensor replaced = hook(grad);
+    if (!replaced.defined() || (replaced.same_storage(grad) && replaced.offset() == grad.offset())) continue;
+    BG_CHECK(!create_graph, what, "a hook replaced a gradient while its graph is recorded", "", "",
+             "observe only (return Tensor()), or create_graph = false");
+    BG_CHECK(replaced.shape() == grad.shape() && replaced.dtype() == grad.dtype(), what,
+             "a hook returned another kind of gradient", str(replaced.dtype(), " ", replaced.shape()),
+             str(grad.dtype(), " ", grad.shape()));
+    grad = replaced;
+  }
+  return grad;
+}
+
+// One backward walk. Nodes are taken by falling id: whoever uses a value was created after it, so when a node's turn
+// comes its gradient is complete.
+class Walk {
+ public:
+  Walk(bool retain, bool create_graph) : retain_(retain), create_graph_(create_graph) {}
+
+  void seed(const Var& output, const Var& cotangent) {
+    BG_CHECK(output.requires_grad(), "backward", "the output depends on nothing that requires a gradient",
+             str("shape ", output.shape()), "a value computed from a Var(value, true)");
+    BG_CHECK(cotangent.shape() == output.shape() && cotangent.dtype() == output.dtype(), "backward",
+             "cotangent does not match its output", str(cotangent.dtype(), " ", cotangent.shape()),
+             str(output.dtype(), " ", output.shape()));
+    deliver(output.meta(), cotangent);
+  }
+
+  /// Only these values matter: interior ones stop the walk there when nothing before them is wanted.
+  void restrict_to(const Vars& targets) {
+    targets_.emplace();
+    for (const Var& t : targets) {
+      BG_CHECK(t.requires_grad(), "grad", "an input requires no gradient", str("shape ", t.shape()),
+               "a Var that takes part in the graph", "Var(value, true)");
+      targets_->insert(key(t.meta()));
+    }
+    find_wanted();
+  }
+
+  void run() {
+    GradMode mode(create_graph_);
+    while (!pending_.empty()) {
+      auto last = std::prev(pending_.end());
+      const std::shared_ptr<Node> node = last->second.node;
+      std::vector<Sum> sums = std::move(last->second.sums);
+      pending_.erase(last);
+      visit(*node, sums);
+    }
+  }
+
+  /// The finished gradient of a target; undefined when nothing reached it.
+  Var result(const Var& target) {
+    auto it = results_.find(key(target.meta()));
+    return it == results_.end() ? Var() : it->second;
+  }
+
+  /// Adds every leaf's gradient to its .grad.
+  void accumulate_leaves() {
+    for (auto& [meta, sum] : leaves_) {
+      Tensor g = run_hooks(meta->hooks, sum.value().value(), "hook", false);
+      if (meta->grad.defined()) {
+        // somebody may hold the old gradient (a hook, a Var): add in place only into a tensor that is ours alone
+        if (meta->grad.storage().use_count() == 1 && meta->grad.is_contiguous()) num::add_into(meta->grad, g);
+        else meta->grad = num::add(meta->grad, g);
+      } else {
+        meta->grad = sum.owned() || (g.storage().use_count() <= 2 && g.is_contiguous()) ? g : g.clone();
+      }
+    }
+  }
+
+  const std::map<Meta*, Sum>& leaves() const { return leaves_; }
+
+ private:
+  using Key = std::pair<const void*, int>;
+  static Key key(const std::shared_ptr<Meta>& meta) {
+    return meta->node ? Key{meta->node.get(), meta->output} : Key{meta.get(), -1};
+  }
+  struct KeyHash {
+    size_t operator()(const Key& k) const {
+      return std::hash<const void*>()(k.first) * 31 + static_cast<size_t>(k.second + 1);
+    }
+  };
+  struct Pending {
+    std::shared_ptr<Node> node;
+    std::vector<Sum> sums;
+  };
+
+  void deliver(const std::shared_ptr<Meta>& meta, const Var& g) {
+    if (!meta->node) {
+      if (targets_ && !targets_->count(key(meta))) return;
+      holds_.push_back(meta);
+      leaves_[meta.get()].add(g, create_graph_);
+      return;
+    }
+    Pending& p = pending_[meta->node->id];
+    if (!p.node) {
+      p.node = meta->node;
+      p.sums.resize(meta->node->outputs.size());
+    }
+    p.sums[meta->output].add(g, create_graph_);
+  }
+
+  bool wanted(const std::shared_ptr<Meta>& meta) const {
+    if (!meta || !meta->requires_grad) return false;
+    if (!targets_) return true;
+    return targets_->count(key(meta)) || (meta->node && useful_.count(meta->node.get()));
+  }
+
+  // Marks every reachable node through which some target is reached, walking up in rising id.
+  void find_wanted() {
+    std::map<uint64_t, Node*> reachable;
+    std::vector<Node*> stack;
+    for (auto& [id, p] : pending_) stack.push_back(p.node.get());
+    while (!stack.empty()) {
+      Node* node = stack.back();
+      stack.pop_back();
+      if (!reachable.emplace(node->id, node).second) continue;
+      for (auto& meta : node->inputs)
+        if (meta && meta->node) stack.push_back(meta->node.get());
+    }
+    for (auto& [id, node] : reachable)
+      for (auto& meta : node->inputs)
+        if (wanted(meta)) {
+          useful_.insert(node);
+          break;
+        }
+  }
+
+  void visit(Node& node, std::vector<Sum>& sums) {
+    Vars cotangents;
+    for (size_t i = 0; i < sums.size(); ++i) {
+      const Node::Value& v = node.outputs[i];
+      Var c = sums[i].defined() ? sums[i].value() : Var(Tensor::zeros(v.shape, v.dtype));
+      if (i < node.output_hooks.size() && sums[i].defined()) {
+        const Tensor t = run_hooks(node.output_hooks[i], c.value(), node.name(), create_graph_);
+        if (!create_graph_) c = Var(t);
+      }
+      if (targets_ && sums[i].defined() && targets_->count({&node, static_cast<int>(i)}))
+        results_[{&node, static_cast<int>(i)}] = c;
+      cotangents.push_back(std::move(c));
+    }
+    sums.clear();
+    std::vector<bool> needed;
+    for (auto& meta : node.inputs) needed.push_back(wanted(meta));
+    const Need need(std::move(needed));
+    if (!need.any()) return;
+    Vars grads = node.backward(cotangents, need, create_graph_);
+    if (!retain_) node.release_saved();
+    BG_CHECK(grads.size() == node.inputs.size(), where(node), "backward returned a wrong number of gradients",
+             str(grads.size()), str(node.inputs.size()));
+    for (size_t i = 0; i < grads.size(); ++i)
+      if (need(i) && grads[i].defined()) deliver(node.inputs[i], checked(node, i, std::move(grads[i])));
+  }
+
+  Var checked(const Node& node, size_t i, Var g) {
+    const Node::Value& input = node.input_values[i];
+    if (node.broadcasts()) g = reduce_gradient(g, input.shape);
+    BG_CHECK(g.shape() == input.shape && g.dtype() == input.dtype, where(node),
+             str("backward returned a wrong gradient for input ", i, " (", node.input_name(i), ")"),
+             str(g.dtype(), " ", g.shape()), str(input.dtype, " ", input.shape));
+    if (AnomalyMode::enabled()) {
+      const int64_t bad = num::first_non_finite(g.value());
+      BG_CHECK(bad < 0, where(node), str("gradient of ", node.input_name(i), " is not finite"),
+               str(g.value().flat(bad), " at ", position(g.shape(), bad), " of ", g.shape()), "finite numbers",
+               "look at this op's inputs");
+    }
+    return g;
+  }
+
+  bool retain_, create_graph_;
+  std::map<uint64_t, Pending> pending_;
+  std::map<Meta*, Sum> leaves_;
+  std::vector<std::shared_ptr<Meta>> holds_;  // keep leaves alive while the walk points at them
+  std::optional<std::unordered_set<Key, KeyHash>> targets_;
+  std::unordered_set<Node*> useful_;
+  std::unordered_map<Key, Var, KeyHash> results_;
+
+ public:
+  void finish_leaf_targets(const Vars& targets) {
+    for (const Var& t : targets)
+      if (t.is_leaf())
+        if (auto it = leaves_.find(t.meta().get()); it != leaves_.end()) {
+          Var g = it->second.value();
+          const Tensor h = run_hooks(t.meta()->hooks, g.value(), "hook", create_graph_);
+          results_[key(t.meta())] = create_graph_ ? g : Var(h);
+        }
+  }
+};
+
+Var default_cotangent(const Var& output) {
+  BG_CHECK(output.shape().numel() == 1, "backward", "no cotangent for an output with several elements",
+           str("shape ", output.shape()), "a single element or an explicit cotangent", "sum() or mean() first");
+  return Var(Tensor::full(output.shape(), 1, output.dtype()));
+}
+
+}  // namespace
+
+Var reduce_gradient(const Var& grad, const Shape& shape) {
+  if (grad.shape() == shape) return grad;
+  if (!grad.requires_grad() || !grad_enabled()) return Var(num::reduce_to(grad.value(), shape));
+  return sum_to(grad, shape);
+}
+
+void backward(const Vars& outputs, const Tensors& cotangents, bool retain_graph) {
+  BG_CHECK(cotangents.empty() || cotangents.size() == outputs.size(), "backward", "wrong number of cotangents",
+           str(cotangents.size()), str(outputs.size()));
+  Walk walk(retain_graph, false);
+  for (size_t i = 0; i < outputs.size(); ++i)
+    walk.seed(outputs[i], cotangents.empty() ? default_cotangent(outputs[i]) : Var(cotangents[i]));
+  walk.run();
+  walk.accumulate_leaves();
+}
+
+Vars grad(const Vars& outputs, const Vars& inputs, const Vars& cotangents, GradOptions options) {
+  BG_CHECK(cotangents.empty() || cotangents.size() == outputs.size(), "grad", "wrong number of cotangents",
+           str(cotangents.size()), str(outputs.size()));
+  Walk walk(options.retain_graph || options.create_graph, options.create_graph);
+  for (size_t i = 0; i < outputs.size(); ++i)
+    walk.seed(outputs[i], cotangents.empty() ? default_cotangent(outputs[i]) : cotangents[i]);
+  walk.restrict_to(inputs);
+  walk.run();
+  walk.finish_leaf_targets(inputs);
+  Vars results;
+  for (const Var& input : inputs) {
+    Var g = walk.result(input);
+    results.push_back(g.defined() ? g : Var(Tensor::zeros(input.shape(), input.dtype())));
+  }
+  return results;
+}
+
+Vars other_leaves(const Vars& outputs, const Vars& known) {
+  std::unordered_set<const void*> seen;
+  for (const Var& k : known) seen.insert(k.meta().get());
+  Vars found;
+  std::vector<std::shared_ptr<Meta>> stack;
+  for (const Var& o : outputs) stack.push_back(o.meta());
+  while (!stack.empty()) {
+    const std::shared_ptr<Meta> meta = stack.back();
+    stack.pop_back();
+    if (!meta) continue;
+    if (!meta->node) {
+      if (seen.insert(meta.get()).second) found.emplace_back(Tensor(), meta);
+    } else if (!seen.count(meta.get()) && seen.insert(meta->node.get()).second) {
+      stack.insert(stack.end(), meta->node->inputs.begin(), meta->node->inputs.end());
+    }
+  }
+  return found;
+}
+
+}  // namespace bg

@@ -1,0 +1,28 @@
+// The engine walks a graph backwards, without recursion, and hands out gradients.
+#pragma once
+
+#include "autograd/var.h"
+
+namespace bg {
+
+/// Backpropagates `cotangents` (one per output; empty: 1 for single-element outputs) into the .grad of every leaf that
+/// requires a gradient, adding to what is there. The graph's saved values are released unless retain_graph.
+/// Errors: an output outside any graph, a cotangent of another shape or dtype, a graph already released.
+void backward(const Vars& outputs, const Tensors& cotangents = {}, bool retain_graph = false);
+
+struct GradOptions {
+  bool retain_graph = false;  ///< implied by create_graph
+  bool create_graph = false;  ///< record the gradients, so that they can be differentiated again
+};
+
+/// d<cotangents, outputs>/d(inputs), touching no .grad. An input that the outputs do not depend on gets zeros.
+Vars grad(const Vars& outputs, const Vars& inputs, const Vars& cotangents = {}, GradOptions options = {});
+
+/// Sums a gradient over broadcast dimensions down to `shape`, recorded when grad mode is on.
+/// The only place that un-broadcasts.
+Var reduce_gradient(const Var& grad, const Shape& shape);
+
+/// Leaves that require a gradient and that `outputs` depend on, besides `known` ones (checkpoint uses it).
+Vars other_leaves(const Vars& outputs, const Vars& known);
+
+}  // namespace bg

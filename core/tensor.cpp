@@ -1,0 +1,319 @@
+#include "core/tensor.h"
+
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include "core/elementwise.h"
+#include "core/rng.h"
+
+namespace bg {
+namespace {
+
+float widen(BF16 x) {
+  const uint32_t bits = static_cast<uint32_t>(x.bits) << 16;
+  float f;
+  std::memcpy(&f, &bits, sizeof f);
+  return f;
+}
+
+// Round to nearest, ties to even; NaN stays NaN.
+BF16 narrow(float f) {
+  uint32_t bits;
+  std::memcpy(&bits, &f, sizeof bits);
+  if (std::isnan(f)) return {static_cast<uint16_t>((bits >> 16) | 0x40)};
+  return {static_cast<uint16_t>((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16)};
+}
+
+template <class To, class From>
+To convert(From x) {
+  if constexpr (std::is_same_v<To, From>) return x;
+  else if constexpr (std::is_same_v<From, BF16>) return static_cast<To>(widen(x));
+  else if constexpr (std::is_same_v<To, BF16>) return narrow(static_cast<float>(x));
+  else return static_cast<To>(x);
+}
+
+// Offset of the i-th element in row-major order.
+int64_t flat_offset(const Shape& shape, const Shape& strides, int64_t i) {
+  int64_t at = 0;
+  for (int d = shape.rank() - 1; d >= 0; --d) {
+    at += i % shape[d] * strides[d];
+    i /= shape[d];
+  }
+  return at;
+}
+
+void check_sizes(const Shape& shape) {
+  int64_t n = 1;
+  for (int64_t s : shape) {
+    BG_CHECK(s >= 0, "tensor", "negative size", str(shape), "sizes of 0 or more");
+    BG_CHECK(!__builtin_mul_overflow(n, std::max<int64_t>(s, 1), &n) && n < (int64_t{1} << 59), "tensor",
+             "too many elements", str(shape), "fewer than 2^59");
+  }
+}
+
+}  // namespace
+
+Shape broadcast_strides(const Tensor& t, const Shape& shape) {
+  Shape out = Shape::filled(shape.rank(), 0);
+  for (int i = 1; i <= t.rank(); ++i)
+    out[shape.rank() - i] = t.shape()[t.rank() - i] == 1 ? 0 : t.strides()[t.rank() - i];
+  return out;
+}
+
+Tensor Tensor::empty(const Shape& shape, DType dtype) {
+  check_sizes(shape);
+  Tensor t;
+  t.shape_ = shape;
+  t.strides_ = contiguous_strides(shape);
+  t.dtype_ = dtype;
+  t.storage_ = Storage::make(static_cast<size_t>(shape.numel() * size_of(dtype)));
+  return t;
+}
+
+Tensor Tensor::zeros(const Shape& shape, DType dtype) {
+  Tensor t = empty(shape, dtype);
+  std::memset(t.storage_->data(), 0, t.storage_->bytes());
+  return t;
+}
+
+Tensor Tensor::full(const Shape& shape, double value, DType dtype) {
+  Tensor t = empty(shape, dtype);
+  t.fill(value, "full");
+  return t;
+}
+
+Tensor Tensor::arange(int64_t n, DType dtype) {
+  BG_CHECK(n >= 0, "arange", "negative count", str(n), "0 or more");
+  std::vector<int64_t> values(n);
+  std::iota(values.begin(), values.end(), 0);
+  return of(std::move(values), Shape{n}).to(dtype);
+}
+
+template <class T>
+Tensor Tensor::of(std::vector<T> values, const Shape& shape) {
+  Tensor t = empty(shape, dtype_of<T>);
+  BG_CHECK(static_cast<int64_t>(values.size()) == shape.numel(), "tensor", "number of values does not fit the shape",
+           str(values.size(), " for ", shape), str(shape.numel()));
+  std::copy(values.begin(), values.end(), t.mutable_data<T>("of"));
+  return t;
+}
+template Tensor Tensor::of(std::vector<float>, const Shape&);
+template Tensor Tensor::of(std::vector<double>, const Shape&);
+template Tensor Tensor::of(std::vector<int32_t>, const Shape&);
+template Tensor Tensor::of(std::vector<int64_t>, const Shape&);
+
+Tensor Tensor::of(std::initializer_list<double> values, const Shape& shape, DType dtype) {
+  return of(std::vector<double>(values), shape).to(dtype);
+}
+
+Tensor Tensor::randn(const Shape& shape, Rng& rng, DType dtype, double stddev, double mean) {
+  std::vector<double> values(shape.numel());
+  for (double& v : values) v = mean + stddev * rng.normal();
+  return of(std::move(values), shape).to(dtype);
+}
+
+Tensor Tensor::rand(const Shape& shape, Rng& rng, double low, double high, DType dtype) {
+  std::vector<double> values(shape.numel());
+  for (double& v : values) v = low + (high - low) * rng.uniform();
+  return of(std::move(values), shape).to(dtype);
+}
+
+bool Tensor::is_contiguous() const {
+  int64_t expected = 1;
+  for (int d = rank() - 1; d >= 0; --d) {
+    if (shape_[d] != 1 && strides_[d] != expected) return false;
+    expected *= shape_[d];
+  }
+  return true;
+}
+
+double Tensor::flat(int64_t i) const {
+  BG_CHECK(defined(), "tensor", "undefined tensor used", "no data", "a tensor with values");
+  BG_CHECK(i >= 0 && i < numel(), "tensor", "index out of range", str(i, " of shape ", shape_),
+           str("below ", numel()));
+  const int64_t at = flat_offset(shape_, strides_, i);
+  return dispatch_any(dtype_, [&]<class T>() { return convert<double>(data<T>()[at]); });
+}
+
+double Tensor::item() const {
+  BG_CHECK(numel() == 1, "item", "not a single value", str("shape ", shape_), "one element",
+           "sum() or mean() first");
+  return flat(0);
+}
+
+double Tensor::at(std::initializer_list<int64_t> index) const {
+  BG_CHECK(static_cast<int>(index.size()) == rank(), "at", "wrong number of indices", str(index.size()),
+           str(rank(), " for shape ", shape_));
+  int64_t flat_index = 0;
+  int d = 0;
+  for (int64_t i : index) {
+    BG_CHECK(i >= 0 && i < shape_[d], "at", "index out of range", str(i, " at dimension ", d), str("below ", shape_[d]));
+    flat_index = flat_index * shape_[d++] + i;
+  }
+  return flat(flat_index);
+}
+
+template <class T>
+std::vector<T> Tensor::to_vector() const {
+  const Tensor t = to(dtype_of<T>).contiguous();
+  return std::vector<T>(t.data<T>(), t.data<T>() + t.numel());
+}
+template std::vector<float> Tensor::to_vector() const;
+template std::vector<double> Tensor::to_vector() const;
+template std::vector<int32_t> Tensor::to_vector() const;
+template std::vector<int64_t> Tensor::to_vector() const;
+
+std::string Tensor::to_string() const {
+  if (!defined()) return "undefined";
+  constexpr int64_t kShown = 8;
+  std::string out = str(dtype_, " ", shape_, " [");
+  for (int64_t i = 0; i < std::min(numel(), kShown); ++i) out += str(i ? ", " : "", flat(i));
+  return out + (numel() > kShown ? ", ...]" : "]");
+}
+
+std::ostream& operator<<(std::ostream& out, const Tensor& t) { return out << t.to_string(); }
+
+// -- Views ------------------------------------------------------------------------------------------------------------
+
+Tensor Tensor::view(const Shape& shape, const Shape& strides, int64_t offset) const {
+  Tensor t = *this;
+  t.shape_ = shape;
+  t.strides_ = strides;
+  t.offset_ = offset;
+  return t;
+}
+
+Tensor Tensor::transpose(int a, int b) const {
+  a = shape_.dim(a, "transpose");
+  b = shape_.dim(b, "transpose");
+  Shape shape = shape_, strides = strides_;
+  std::swap(shape[a], shape[b]);
+  std::swap(strides[a], strides[b]);
+  return view(shape, strides, offset_);
+}
+
+Tensor Tensor::permute(const std::vector<int>& dims) const {
+  BG_CHECK(static_cast<int>(dims.size()) == rank(), "permute", "wrong number of dimensions", str(dims.size()),
+           str(rank(), " for shape ", shape_));
+  Shape shape = shape_, strides = strides_;
+  unsigned seen = 0;
+  for (int i = 0; i < rank(); ++i) {
+    const int d = shape_.dim(dims[i], "permute");
+    BG_CHECK(!(seen >> d & 1), "permute", "dimension named twice", str(d), "each dimension once");
+    seen |= 1u << d;
+    shape[i] = shape_[d];
+    strides[i] = strides_[d];
+  }
+  return view(shape, strides, offset_);
+}
+
+Tensor Tensor::slice(int dim, int64_t begin, int64_t end, int64_t step) const {
+  dim = shape_.dim(dim, "slice");
+  BG_CHECK(step >= 1, "slice", "bad step", str(step), "1 or more");
+  BG_CHECK(begin >= 0 && begin <= end && end <= shape_[dim], "slice", "range out of bounds",
+           str("[", begin, ", ", end, ") at dimension ", dim, " of shape ", shape_), str("0 to ", shape_[dim]));
+  Shape shape = shape_, strides = strides_;
+  shape[dim] = (end - begin + step - 1) / step;
+  strides[dim] *= step;
+  return view(shape, strides, offset_ + begin * strides_[dim]);
+}
+
+Tensor Tensor::select(int dim, int64_t index) const {
+  dim = shape_.dim(dim, "select");
+  BG_CHECK(index >= 0 && index < shape_[dim], "select", "index out of range",
+           str(index, " at dimension ", dim, " of shape ", shape_), str("below ", shape_[dim]));
+  return slice(dim, index, index + 1).squeeze(dim);
+}
+
+Tensor Tensor::unsqueeze(int dim) const {
+  BG_CHECK(dim >= -rank() - 1 && dim <= rank(), "unsqueeze", "dimension out of range", str(dim, " for shape ", shape_),
+           str(-rank() - 1, " to ", rank()));
+  if (dim < 0) dim += rank() + 1;
+  Shape shape = shape_, strides = strides_;
+  shape.insert(dim, 1);
+  strides.insert(dim, dim < rank() ? shape_[dim] * strides_[dim] : 1);
+  return view(shape, strides, offset_);
+}
+
+Tensor Tensor::squeeze(int dim) const {
+  dim = shape_.dim(dim, "squeeze");
+  BG_CHECK(shape_[dim] == 1, "squeeze", "size is not 1", str(shape_[dim], " at dimension ", dim, " of ", shape_), "1");
+  Shape shape = shape_, strides = strides_;
+  shape.erase(dim);
+  strides.erase(dim);
+  return view(shape, strides, offset_);
+}
+
+Tensor Tensor::expand(const Shape& shape) const {
+  BG_CHECK(broadcast_shapes(shape_, shape, "expand") == shape, "expand", "shape does not expand", str(shape_),
+           str("sizes equal to those of ", shape, " or 1"));
+  return view(shape, broadcast_strides(*this, shape), offset_);
+}
+
+Tensor Tensor::reshape(const Shape& wanted) const {
+  Shape shape = wanted;
+  int free_dim = -1;
+  int64_t known = 1;
+  for (int d = 0; d < shape.rank(); ++d) {
+    if (shape[d] == -1) {
+      BG_CHECK(free_dim < 0, "reshape", "more than one free size", str(wanted), "at most one -1");
+      free_dim = d;
+    } else {
+      known *= shape[d];
+    }
+  }
+  if (free_dim >= 0) {
+    BG_CHECK(known > 0 && numel() % known == 0, "reshape", "sizes do not divide", str(shape_, " into ", wanted),
+             str("a shape with ", numel(), " elements"));
+    shape[free_dim] = numel() / known;
+  }
+  check_sizes(shape);
+  BG_CHECK(shape.numel() == numel(), "reshape", "number of elements differs", str(shape_, " into ", shape),
+           str("a shape with ", numel(), " elements"));
+  if (is_contiguous()) return view(shape, contiguous_strides(shape), offset_);
+  return contiguous().reshape(shape);
+}
+
+// -- Copies -----------------------------------------------------------------------------------------------------------
+
+void Tensor::copy_from(const Tensor& src, std::string_view writer) {
+  BG_CHECK(shape_ == src.shape_, "copy", "shapes differ", str(src.shape_, " into ", shape_), "equal shapes");
+  dispatch_any(dtype_, [&]<class To>() {
+    dispatch_any(src.dtype_, [&]<class From>() {
+      To* to = mutable_data<To>(writer);
+      const From* from = src.data<From>();
+      walk<2>(shape_, {strides_, src.strides_}, [&](auto at, int64_t n, auto step) {
+        for (int64_t i = 0; i < n; ++i) to[at[0] + i * step[0]] = convert<To>(from[at[1] + i * step[1]]);
+      });
+    });
+  });
+}
+
+void Tensor::fill(double value, std::string_view writer) {
+  dispatch_any(dtype_, [&]<class T>() {
+    T* to = mutable_data<T>(writer);
+    const T v = convert<T>(value);
+    walk<1>(shape_, {strides_}, [&](auto at, int64_t n, auto step) {
+      for (int64_t i = 0; i < n; ++i) to[at[0] + i * step[0]] = v;
+    });
+  });
+}
+
+Tensor Tensor::clone() const {
+  if (!defined()) return {};
+  Tensor t = empty(shape_, dtype_);
+  t.copy_from(*this, "clone");
+  return t;
+}
+
+Tensor Tensor::contiguous() const { return !defined() || is_contiguous() ? *this : clone(); }
+
+Tensor Tensor::to(DType dtype) const {
+  if (!defined() || dtype == dtype_) return *this;
+  Tensor t = empty(shape_, dtype);
+  t.copy_from(*this, "to");
+  return t;
+}
+
+}  // namespace bg

@@ -22,8 +22,11 @@ class CheckpointNode final : public Node {
   Vars backward(const Vars& cotangents, const Need& need, bool create_graph) override {
     const Vars all = detail::saved_vars(saved, *this, shared_from_this());
     if (create_graph)
-      return detail::backward_through([this](const Vars& x) { return rerun({x.begin(), x.begin() + count_}); }, all,
-                                      cotangents, need);
+      return detail::backward_through(
+          [this](const Vars& x) {
+            return rerun({x.begin(), x.begin() + count_});
+          },
+          all, cotangents, need);
     GradMode recording(true);
     Vars leaves, wanted;
     for (size_t i = 0; i < all.size(); ++i) {
@@ -38,10 +41,9 @@ class CheckpointNode final : public Node {
         used.push_back(outputs[i]);
         dy.push_back(cotangents[i]);
       }
-    const Vars missed = other_leaves(used, leaves);
+    const std::vector<std::string> missed = other_leaves(used, leaves);
     BG_CHECK(missed.empty(), "checkpoint", "the function reads a value that requires a gradient and was not listed",
-             str("a leaf of shape ", missed.empty() ? Shape{} : missed[0].shape()), "every such value in `parameters`",
-             "checkpoint(f, inputs, parameters)");
+             missed.empty() ? "" : missed[0], "every such value in `parameters`", "checkpoint(f, inputs, parameters)");
     const Vars g = grad(used, wanted, dy);
     Vars result(all.size());
     for (size_t i = 0, k = 0; i < all.size(); ++i)

@@ -113,8 +113,10 @@ class Walk {
       Tensor g = run_hooks(meta->hooks, sum.value().value(), "hook", false);
       if (meta->grad.defined()) {
         // somebody may hold the old gradient (a hook, a Var): add in place only into a tensor that is ours alone
-        if (meta->grad.storage().use_count() == 1 && meta->grad.is_contiguous()) num::add_into(meta->grad, g);
-        else meta->grad = num::add(meta->grad, g);
+        if (meta->grad.storage().use_count() == 1 && meta->grad.is_contiguous())
+          num::add_into(meta->grad, g);
+        else
+          meta->grad = num::add(meta->grad, g);
       } else {
         meta->grad = sum.owned() || (g.storage().use_count() <= 2 && g.is_contiguous()) ? g : g.clone();
       }
@@ -281,21 +283,26 @@ Vars grad(const Vars& outputs, const Vars& inputs, const Vars& cotangents, GradO
   return results;
 }
 
-Vars other_leaves(const Vars& outputs, const Vars& known) {
+std::vector<std::string> other_leaves(const Vars& outputs, const Vars& known) {
   std::unordered_set<const void*> seen;
   for (const Var& k : known) seen.insert(k.meta().get());
-  Vars found;
-  std::vector<std::shared_ptr<Meta>> stack;
-  for (const Var& o : outputs) stack.push_back(o.meta());
-  while (!stack.empty()) {
-    const std::shared_ptr<Meta> meta = stack.back();
-    stack.pop_back();
-    if (!meta) continue;
-    if (!meta->node) {
-      if (seen.insert(meta.get()).second) found.emplace_back(Tensor(), meta);
-    } else if (!seen.count(meta.get()) && seen.insert(meta->node.get()).second) {
-      stack.insert(stack.end(), meta->node->inputs.begin(), meta->node->inputs.end());
+  std::vector<std::string> found;
+  std::vector<Node*> stack;
+  auto visit = [&](const std::shared_ptr<Meta>& meta, const std::string& role) {
+    if (!meta || seen.count(meta.get())) return;
+    if (meta->node) {
+      if (seen.insert(meta->node.get()).second) stack.push_back(meta->node.get());
+    } else if (seen.insert(meta.get()).second) {
+      found.push_back(role);
     }
+  };
+  for (const Var& o : outputs) visit(o.meta(), str("an output of shape ", o.shape()));
+  while (!stack.empty()) {
+    Node& node = *stack.back();
+    stack.pop_back();
+    for (size_t i = 0; i < node.inputs.size(); ++i)
+      visit(node.inputs[i], str("input ", i, " (", node.input_name(static_cast<int>(i)), ") of ", where(node),
+                                ", shape ", node.input_values[i].shape));
   }
   return found;
 }

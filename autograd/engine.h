@@ -22,7 +22,7 @@ Vars grad(const Vars& outputs, const Vars& inputs, const Vars& cotangents = {}, 
 /// The only place that un-broadcasts.
 Var reduce_gradient(const Var& grad, const Shape& shape);
 
-/// Leaves that require a gradient and that `outputs` depend on, besides `known` ones (checkpoint uses it).
-Vars other_leaves(const Vars& outputs, const Vars& known);
+/// Describes each leaf that requires a gradient and that `outputs` depend on, besides the `known` ones.
+std::vector<std::string> other_leaves(const Vars& outputs, const Vars& known);
 
 }  // namespace bg

@@ -7,9 +7,10 @@
 //     using Args = NoArgs;
 //     template <class S> static Arrs<S> reference(const Arrs<S>& in, const Args&);       // naive loops, any scalar
 //     static Tensor forward(Saved& saved, const Tensors& in, const Args&);               // the fast kernel
-//     static Vars backward(const Backward<Var, Args>& b);                                // primitive: in Var arithmetic
-//     static std::vector<Sample<Args>> samples(Rng&);                                    // what to verify it on
-//     static std::vector<Mutant<Var, Args>> mutants();                                   // wrong backwards to reject
+//     static Vars backward(const Backward<Var, Args>& b);                                // primitive: in Var
+//     arithmetic static std::vector<Sample<Args>> samples(Rng&);                                    // what to verify
+//     it on static std::vector<Mutant<Var, Args>> mutants();                                   // wrong backwards to
+//     reject
 //   };
 //   inline Var tanh(const Var& x) { return apply<Tanh>({}, {x})[0]; }
 //
@@ -83,19 +84,28 @@ struct Sample {
   std::string label;
   A args;
   Tensors inputs;
-  std::vector<int> zero_grads = {};  ///< inputs whose gradient is exactly zero here (declared, then tested)
+  std::vector<int> zero_grads;  ///< inputs whose gradient is exactly zero here (declared, then tested)
+
+  Sample(std::string l, A a, Tensors in, std::vector<int> zero = {})
+      : label(std::move(l)), args(std::move(a)), inputs(std::move(in)), zero_grads(std::move(zero)) {}
 };
 
 /// A wrong backward that the verifier must reject.
 template <class V, class A>
 struct Mutant {
+  using Function = std::function<std::vector<V>(const Backward<V, A>&)>;
   std::string name;
-  std::function<std::vector<V>(const Backward<V, A>&)> backward;
-  std::string equivalent = {};  ///< when not empty: why this one cannot be told apart (listed, not counted)
+  Function backward;
+  std::string equivalent;  ///< when not empty: why this one cannot be told apart (listed, not counted)
+
+  Mutant(std::string n, Function f, std::string why_equivalent = {})
+      : name(std::move(n)), backward(std::move(f)), equivalent(std::move(why_equivalent)) {}
 };
 
 template <class O>
-concept HasArgs = requires { typename O::Args; };
+concept HasArgs = requires {
+  typename O::Args;
+};
 
 template <class O>
 inline constexpr bool is_primitive = requires(const Backward<Var, typename O::Args>& b) {
@@ -110,7 +120,8 @@ using GradValue = std::conditional_t<is_primitive<O>, Var, Tensor>;
 
 /// What every op must bring. Leaving out the reference, the samples or the mutants does not compile.
 template <class O>
-concept Op = HasArgs<O> && requires(Saved& s, const Tensors& in, const typename O::Args& a, Rng& r, const Arrs<double>& ref) {
+concept Op = HasArgs<O> &&
+    requires(Saved& s, const Tensors& in, const typename O::Args& a, Rng& r, const Arrs<double>& ref) {
   { O::name } -> std::convertible_to<std::string_view>;
   O::forward(s, in, a);
   { O::template reference<double>(ref, a) } -> std::same_as<Arrs<double>>;
@@ -120,7 +131,8 @@ concept Op = HasArgs<O> && requires(Saved& s, const Tensors& in, const typename 
 
 template <class O>
 std::vector<In> inputs_of(const typename O::Args& args, size_t count) {
-  if constexpr (requires { O::inputs_for(args, count); }) return O::inputs_for(args, count);
+  if constexpr (requires { O::inputs_for(args, count); })
+    return O::inputs_for(args, count);
   else {
     BG_CHECK(count == O::inputs.size(), O::name, "wrong number of inputs", str(count), str(O::inputs.size()));
     return std::vector<In>(O::inputs.begin(), O::inputs.end());
@@ -130,8 +142,10 @@ std::vector<In> inputs_of(const typename O::Args& args, size_t count) {
 /// Runs an op's forward outside any graph.
 template <class O>
 Tensors run_forward(Saved& saved, const Tensors& in, const typename O::Args& args) {
-  if constexpr (std::is_same_v<decltype(O::forward(saved, in, args)), Tensor>) return {O::forward(saved, in, args)};
-  else return O::forward(saved, in, args);
+  if constexpr (std::is_same_v<decltype(O::forward(saved, in, args)), Tensor>)
+    return {O::forward(saved, in, args)};
+  else
+    return O::forward(saved, in, args);
 }
 
 namespace detail {
@@ -166,8 +180,10 @@ class OpNode final : public Node {
   std::string_view name() const override { return O::name; }
   std::string input_name(int i) const override { return inputs_of<O>(args_, input_values.size())[i].name; }
   bool broadcasts() const override {
-    if constexpr (requires { O::broadcasts; }) return O::broadcasts;
-    else return false;
+    if constexpr (requires { O::broadcasts; })
+      return O::broadcasts;
+    else
+      return false;
   }
   void release_saved() override {
     saved.release();

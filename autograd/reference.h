@@ -24,9 +24,13 @@ struct Arr {
 
   /// a(i, j, k): one index per dimension.
   template <class... I>
-  S& operator()(I... i) { return v[static_cast<size_t>(flat(i...))]; }
+  S& operator()(I... i) {
+    return v[static_cast<size_t>(flat(i...))];
+  }
   template <class... I>
-  const S& operator()(I... i) const { return v[static_cast<size_t>(flat(i...))]; }
+  const S& operator()(I... i) const {
+    return v[static_cast<size_t>(flat(i...))];
+  }
 
   /// An element used as an index.
   int64_t index(int64_t i) const { return static_cast<int64_t>(sc::value(v[static_cast<size_t>(i)])); }

@@ -97,7 +97,10 @@ class Saved {
   int origin_index(size_t i) const { return slots_[i].index; }
   bool released() const { return released_; }
   int64_t bytes() const;
-  void release() { slots_.clear(); released_ = true; }
+  void release() {
+    slots_.clear();
+    released_ = true;
+  }
 
  private:
   struct Slot {

@@ -18,20 +18,30 @@ struct BF16 {
 
 constexpr int64_t size_of(DType t) {
   switch (t) {
-    case DType::f32: case DType::i32: return 4;
-    case DType::f64: case DType::i64: return 8;
-    case DType::bf16: return 2;
+    case DType::f32:
+    case DType::i32:
+      return 4;
+    case DType::f64:
+    case DType::i64:
+      return 8;
+    case DType::bf16:
+      return 2;
   }
   return 0;
 }
 
 constexpr std::string_view name_of(DType t) {
   switch (t) {
-    case DType::f32: return "f32";
-    case DType::f64: return "f64";
-    case DType::i32: return "i32";
-    case DType::i64: return "i64";
-    case DType::bf16: return "bf16";
+    case DType::f32:
+      return "f32";
+    case DType::f64:
+      return "f64";
+    case DType::i32:
+      return "i32";
+    case DType::i64:
+      return "i64";
+    case DType::bf16:
+      return "bf16";
   }
   return "?";
 }
@@ -42,12 +52,20 @@ constexpr bool is_float(DType t) { return t == DType::f32 || t == DType::f64; }
 constexpr bool is_index(DType t) { return t == DType::i32 || t == DType::i64; }
 
 template <class T>
-inline constexpr DType dtype_of = [] { static_assert(sizeof(T) == 0, "not an element type"); return DType::f32; }();
-template <> inline constexpr DType dtype_of<float> = DType::f32;
-template <> inline constexpr DType dtype_of<double> = DType::f64;
-template <> inline constexpr DType dtype_of<int32_t> = DType::i32;
-template <> inline constexpr DType dtype_of<int64_t> = DType::i64;
-template <> inline constexpr DType dtype_of<BF16> = DType::bf16;
+inline constexpr DType dtype_of = [] {
+  static_assert(sizeof(T) == 0, "not an element type");
+  return DType::f32;
+}();
+template <>
+inline constexpr DType dtype_of<float> = DType::f32;
+template <>
+inline constexpr DType dtype_of<double> = DType::f64;
+template <>
+inline constexpr DType dtype_of<int32_t> = DType::i32;
+template <>
+inline constexpr DType dtype_of<int64_t> = DType::i64;
+template <>
+inline constexpr DType dtype_of<BF16> = DType::bf16;
 
 /// Calls f.operator()<float>() or <double>(); any other dtype is an error in the name of `op`.
 template <class F>
@@ -61,11 +79,16 @@ decltype(auto) dispatch_float(std::string_view op, DType t, F&& f) {
 template <class F>
 decltype(auto) dispatch_any(DType t, F&& f) {
   switch (t) {
-    case DType::f32: return f.template operator()<float>();
-    case DType::f64: return f.template operator()<double>();
-    case DType::i32: return f.template operator()<int32_t>();
-    case DType::i64: return f.template operator()<int64_t>();
-    case DType::bf16: break;
+    case DType::f32:
+      return f.template operator()<float>();
+    case DType::f64:
+      return f.template operator()<double>();
+    case DType::i32:
+      return f.template operator()<int32_t>();
+    case DType::i64:
+      return f.template operator()<int64_t>();
+    case DType::bf16:
+      break;
   }
   return f.template operator()<BF16>();
 }

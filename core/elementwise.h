@@ -106,8 +106,7 @@ Tensor zip3(std::string_view op, const Tensor& c, const Tensor& a, const Tensor&
   Tensor y = Tensor::empty(shape, dtype_of<R>);
   const T *pc = c.data<T>(), *pa = a.data<T>(), *pb = b.data<T>();
   R* py = y.mutable_data<R>(op);
-  walk<4>(shape,
-          {y.strides(), broadcast_strides(c, shape), broadcast_strides(a, shape), broadcast_strides(b, shape)},
+  walk<4>(shape, {y.strides(), broadcast_strides(c, shape), broadcast_strides(a, shape), broadcast_strides(b, shape)},
           [&](auto at, int64_t n, auto s) {
             for (int64_t i = 0; i < n; ++i)
               py[at[0] + i * s[0]] = f(pc[at[1] + i * s[1]], pa[at[2] + i * s[2]], pb[at[3] + i * s[3]]);

@@ -26,8 +26,9 @@ class BlockCache {
       capacity = bytes;
       trim(bytes);
       block = static_cast<std::byte*>(std::aligned_alloc(Storage::kAlignment, capacity));
-      if (!block) fail("storage", "out of memory", str(bytes, " more bytes with ", stats_.live_bytes, " in use"),
-                       "free memory", "a smaller batch or sequence");
+      if (!block)
+        fail("storage", "out of memory", str(bytes, " more bytes with ", stats_.live_bytes, " in use"), "free memory",
+             "a smaller batch or sequence");
       ++stats_.system_allocations;
     }
     stats_.live_bytes += capacity;

@@ -42,10 +42,10 @@ class Storage {
 };
 
 struct MemoryStats {
-  size_t live_bytes = 0;           ///< in blocks that some tensor holds
-  size_t peak_bytes = 0;           ///< largest live_bytes since the start or reset_peak_bytes()
-  size_t cached_bytes = 0;         ///< in freed blocks kept for reuse
-  size_t system_allocations = 0;   ///< blocks ever taken from the system
+  size_t live_bytes = 0;          ///< in blocks that some tensor holds
+  size_t peak_bytes = 0;          ///< largest live_bytes since the start or reset_peak_bytes()
+  size_t cached_bytes = 0;        ///< in freed blocks kept for reuse
+  size_t system_allocations = 0;  ///< blocks ever taken from the system
 };
 MemoryStats memory_stats();
 void reset_peak_bytes();

@@ -27,10 +27,14 @@ BF16 narrow(float f) {
 
 template <class To, class From>
 To convert(From x) {
-  if constexpr (std::is_same_v<To, From>) return x;
-  else if constexpr (std::is_same_v<From, BF16>) return static_cast<To>(widen(x));
-  else if constexpr (std::is_same_v<To, BF16>) return narrow(static_cast<float>(x));
-  else return static_cast<To>(x);
+  if constexpr (std::is_same_v<To, From>)
+    return x;
+  else if constexpr (std::is_same_v<From, BF16>)
+    return static_cast<To>(widen(x));
+  else if constexpr (std::is_same_v<To, BF16>)
+    return narrow(static_cast<float>(x));
+  else
+    return static_cast<To>(x);
 }
 
 // Offset of the i-th element in row-major order.
@@ -130,15 +134,13 @@ bool Tensor::is_contiguous() const {
 
 double Tensor::flat(int64_t i) const {
   BG_CHECK(defined(), "tensor", "undefined tensor used", "no data", "a tensor with values");
-  BG_CHECK(i >= 0 && i < numel(), "tensor", "index out of range", str(i, " of shape ", shape_),
-           str("below ", numel()));
+  BG_CHECK(i >= 0 && i < numel(), "tensor", "index out of range", str(i, " of shape ", shape_), str("below ", numel()));
   const int64_t at = flat_offset(shape_, strides_, i);
   return dispatch_any(dtype_, [&]<class T>() { return convert<double>(data<T>()[at]); });
 }
 
 double Tensor::item() const {
-  BG_CHECK(numel() == 1, "item", "not a single value", str("shape ", shape_), "one element",
-           "sum() or mean() first");
+  BG_CHECK(numel() == 1, "item", "not a single value", str("shape ", shape_), "one element", "sum() or mean() first");
   return flat(0);
 }
 
@@ -148,7 +150,8 @@ double Tensor::at(std::initializer_list<int64_t> index) const {
   int64_t flat_index = 0;
   int d = 0;
   for (int64_t i : index) {
-    BG_CHECK(i >= 0 && i < shape_[d], "at", "index out of range", str(i, " at dimension ", d), str("below ", shape_[d]));
+    BG_CHECK(i >= 0 && i < shape_[d], "at", "index out of range", str(i, " at dimension ", d),
+             str("below ", shape_[d]));
     flat_index = flat_index * shape_[d++] + i;
   }
   return flat(flat_index);

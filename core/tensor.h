@@ -1,5 +1,5 @@
-// Tensor: a value handle on numbers - storage, dtype, shape, strides, offset. Copying a Tensor shares its storage; views
-// share storage and version counter. It knows nothing of gradients.
+// Tensor: a value handle on numbers - storage, dtype, shape, strides, offset. Copying a Tensor shares its storage;
+// views share storage and version counter. It knows nothing of gradients.
 #pragma once
 
 #include <memory>
@@ -58,9 +58,9 @@ class Tensor {
     return reinterpret_cast<T*>(storage_->data()) + offset_;
   }
 
-  double item() const;                                   ///< the single value of a tensor with one element
+  double item() const;                                    ///< the single value of a tensor with one element
   double at(std::initializer_list<int64_t> index) const;  ///< bounds-checked element
-  double flat(int64_t i) const;                          ///< i-th element in row-major order
+  double flat(int64_t i) const;                           ///< i-th element in row-major order
   template <class T>
   std::vector<T> to_vector() const;  ///< row-major copy, converted
   std::string to_string() const;     ///< shape, dtype and up to a few elements

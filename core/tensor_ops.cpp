@@ -76,8 +76,8 @@ void sum_rows(const T* x, int64_t rows, int64_t n, T* y) {
     return;
   }
   for (int64_t r = 0; r < rows; ++r)
-    y[r] = static_cast<T>(parallel_sum<double>(
-        n, kElementwiseGrain, [&](int64_t b, int64_t e) { return run(x + r * n + b, e - b); }));
+    y[r] = static_cast<T>(
+        parallel_sum<double>(n, kElementwiseGrain, [&](int64_t b, int64_t e) { return run(x + r * n + b, e - b); }));
 }
 
 // Columns of (rows, n): fixed row blocks give partial sums, added in block order.
@@ -138,7 +138,8 @@ Tensor reduce_to(const Tensor& x, const Shape& shape) {
   const int extra = x.rank() - shape.rank();
   std::vector<int> dims;
   for (int d = 0; d < x.rank(); ++d) {
-    if (d < extra || (shape[d - extra] == 1 && x.shape()[d] != 1)) dims.push_back(d);
+    if (d < extra || (shape[d - extra] == 1 && x.shape()[d] != 1))
+      dims.push_back(d);
     else
       BG_CHECK(shape[d - extra] == x.shape()[d], "reduce_to", "not a broadcast of the shape",
                str(x.shape(), " to ", shape), "sizes that agree or are 1");
@@ -175,9 +176,7 @@ Operand operand(const Tensor& t) {
   return {c, Trans::no, leading_dimension(c)};
 }
 
-Shape leading(const Shape& s) {
-  return Shape(std::span<const int64_t>(s.begin(), static_cast<size_t>(s.rank() - 2)));
-}
+Shape leading(const Shape& s) { return Shape(std::span<const int64_t>(s.begin(), static_cast<size_t>(s.rank() - 2))); }
 
 }  // namespace
 

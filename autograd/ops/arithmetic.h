@@ -45,8 +45,13 @@ struct Add {
     return binary_samples(r, Args{}, [](Rng& g, const Shape& s) { return normal(g, s); });
   }
   static std::vector<Mutant<Var, Args>> mutants() {
-    return {{"b's gradient negated", [](auto& b) { return Vars{b.dy(), -b.dy()}; }},
-            {"b's gradient dropped", [](auto& b) { return Vars{b.dy(), Var()}; }}};
+    return {{"b's gradient negated",
+             [](auto& b) {
+               return Vars{b.dy(), -b.dy()};
+             }},
+            {"b's gradient dropped", [](auto& b) {
+               return Vars{b.dy(), Var()};
+             }}};
   }
 };
 inline Var add(const Var& a, const Var& b) { return apply<Add>({}, {a, b})[0]; }
@@ -96,8 +101,13 @@ struct Mul {
     return binary_samples(r, Args{}, [](Rng& g, const Shape& s) { return normal(g, s); });
   }
   static std::vector<Mutant<Var, Args>> mutants() {
-    return {{"factors swapped", [](auto& b) { return Vars{b.dy() * b[0], b.dy() * b[1]}; }},
-            {"factor omitted", [](auto& b) { return Vars{b.dy(), b.dy() * b[0]}; }}};
+    return {{"factors swapped",
+             [](auto& b) {
+               return Vars{b.dy() * b[0], b.dy() * b[1]};
+             }},
+            {"factor omitted", [](auto& b) {
+               return Vars{b.dy(), b.dy() * b[0]};
+             }}};
   }
 };
 inline Var mul(const Var& a, const Var& b) { return apply<Mul>({}, {a, b})[0]; }
@@ -127,8 +137,15 @@ struct Div {
     return binary_samples(r, Args{}, [](Rng& g, const Shape& s) { return away_from_zero(g, s); });
   }
   static std::vector<Mutant<Var, Args>> mutants() {
-    return {{"b's sign lost", [](auto& b) { const Var da = b.dy() / b[0]; return Vars{da, da * b[1]}; }},
-            {"b's factor y omitted", [](auto& b) { const Var da = b.dy() / b[0]; return Vars{da, -da}; }}};
+    return {{"b's sign lost",
+             [](auto& b) {
+               const Var da = b.dy() / b[0];
+               return Vars{da, da * b[1]};
+             }},
+            {"b's factor y omitted", [](auto& b) {
+               const Var da = b.dy() / b[0];
+               return Vars{da, -da};
+             }}};
   }
 };
 inline Var div(const Var& a, const Var& b) { return apply<Div>({}, {a, b})[0]; }
@@ -152,7 +169,9 @@ struct Affine {
     });
   }
   static Vars backward(const Backward<Var, Args>& b) { return {affine(b.dy(), b.args.scale, 0)}; }
-  static std::vector<Sample<Args>> samples(Rng& r) { return unary_samples(r, Args{-1.5, 0.25}, [](Rng& g, const Shape& s) { return normal(g, s); }); }
+  static std::vector<Sample<Args>> samples(Rng& r) {
+    return unary_samples(r, Args{-1.5, 0.25}, [](Rng& g, const Shape& s) { return normal(g, s); });
+  }
   static std::vector<Mutant<Var, Args>> mutants() {
     return {{"scale omitted", [](auto& b) { return Vars{b.dy()}; }},
             {"shift kept", [](auto& b) { return Vars{affine(b.dy(), b.args.scale, b.args.shift)}; }}};
@@ -168,10 +187,14 @@ struct Identity {
   using Args = NoArgs;
 
   template <class S>
-  static Arrs<S> reference(const Arrs<S>& in, const Args&) { return in; }
+  static Arrs<S> reference(const Arrs<S>& in, const Args&) {
+    return in;
+  }
   static Tensor forward(Saved&, const Tensors& in, const Args&) { return in[0]; }
   static Vars backward(const Backward<Var, Args>& b) { return {b.dy()}; }
-  static std::vector<Sample<Args>> samples(Rng& r) { return unary_samples(r, Args{}, [](Rng& g, const Shape& s) { return normal(g, s); }); }
+  static std::vector<Sample<Args>> samples(Rng& r) {
+    return unary_samples(r, Args{}, [](Rng& g, const Shape& s) { return normal(g, s); });
+  }
   static std::vector<Mutant<Var, Args>> mutants() {
     return {{"gradient doubled", [](auto& b) { return Vars{b.dy() + b.dy()}; }}};
   }

@@ -58,8 +58,17 @@ struct MatMul {
             {"row by column", {}, {normal(r, {1, 5}), normal(r, {5, 1}, 0.447)}}};
   }
   static std::vector<Mutant<Var, Args>> mutants() {
-    return {{"b's gradient dropped", [](auto& b) { auto g = backward(b); g[1] = Var(); return g; }},
-            {"a's gradient negated", [](auto& b) { auto g = backward(b); g[0] = -g[0]; return g; }}};
+    return {{"b's gradient dropped",
+             [](auto& b) {
+               auto g = backward(b);
+               g[1] = Var();
+               return g;
+             }},
+            {"a's gradient negated", [](auto& b) {
+               auto g = backward(b);
+               g[0] = -g[0];
+               return g;
+             }}};
   }
 };
 inline Var matmul(const Var& a, const Var& b) { return apply<MatMul>({}, {a, b})[0]; }

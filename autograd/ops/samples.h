@@ -5,7 +5,9 @@
 
 namespace bg {
 
-inline Tensor normal(Rng& r, const Shape& shape, double stddev = 1) { return Tensor::randn(shape, r, DType::f64, stddev); }
+inline Tensor normal(Rng& r, const Shape& shape, double stddev = 1) {
+  return Tensor::randn(shape, r, DType::f64, stddev);
+}
 
 /// Values in +-[low, high]: away from a kink or singularity at 0.
 inline Tensor away_from_zero(Rng& r, const Shape& shape, double low = 0.5, double high = 2) {
@@ -20,8 +22,8 @@ inline Tensor positive(Rng& r, const Shape& shape, double low = 0.5, double high
 
 /// Pairs of shapes that broadcast in every way: equal, row, column, scalar, both sides.
 inline const std::vector<std::pair<Shape, Shape>>& broadcast_pairs() {
-  static const std::vector<std::pair<Shape, Shape>> pairs{
-      {{2, 3}, {2, 3}}, {{2, 3}, {3}}, {{4, 1}, {1, 5}}, {{}, {2, 2}}, {{2, 1, 3}, {4, 1}}, {{1}, {1}}};
+  static const std::vector<std::pair<Shape, Shape>> pairs{{{2, 3}, {2, 3}}, {{2, 3}, {3}},       {{4, 1}, {1, 5}},
+                                                          {{}, {2, 2}},     {{2, 1, 3}, {4, 1}}, {{1}, {1}}};
   return pairs;
 }
 

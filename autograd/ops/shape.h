@@ -22,7 +22,8 @@ struct Reshape {
   static Tensor forward(Saved&, const Tensors& in, const Args& a) { return in[0].reshape(a.shape); }
   static Vars backward(const Backward<Var, Args>& b);
   static std::vector<Sample<Args>> samples(Rng& r) {
-    return {{"(2, 6) to (3, 4)", {{3, 4}}, {normal(r, {2, 6})}}, {"(4,) to (2, 2)", {{2, 2}}, {normal(r, {4})}},
+    return {{"(2, 6) to (3, 4)", {{3, 4}}, {normal(r, {2, 6})}},
+            {"(4,) to (2, 2)", {{2, 2}}, {normal(r, {4})}},
             {"() to (1, 1)", {{1, 1}}, {normal(r, {})}}};
   }
   static std::vector<Mutant<Var, Args>> mutants();
@@ -64,7 +65,8 @@ struct Permute {
   static Tensor forward(Saved&, const Tensors& in, const Args& a) { return in[0].permute(a.dims); }
   static Vars backward(const Backward<Var, Args>& b);
   static std::vector<Sample<Args>> samples(Rng& r) {
-    return {{"transpose", {{1, 0}}, {normal(r, {2, 3})}}, {"cycle", {{2, 0, 1}}, {normal(r, {2, 3, 4})}},
+    return {{"transpose", {{1, 0}}, {normal(r, {2, 3})}},
+            {"cycle", {{2, 0, 1}}, {normal(r, {2, 3, 4})}},
             {"middle", {{0, 2, 1, 3}}, {normal(r, {2, 2, 3, 2})}}};
   }
   static std::vector<Mutant<Var, Args>> mutants();
@@ -76,7 +78,8 @@ inline Var permute(const Var& x, std::vector<int> dims) {
 inline Var transpose(const Var& x, int a, int b) {
   std::vector<int> dims(static_cast<size_t>(x.rank()));
   for (int d = 0; d < x.rank(); ++d) dims[static_cast<size_t>(d)] = d;
-  std::swap(dims[static_cast<size_t>(x.shape().dim(a, "transpose"))], dims[static_cast<size_t>(x.shape().dim(b, "transpose"))]);
+  std::swap(dims[static_cast<size_t>(x.shape().dim(a, "transpose"))],
+            dims[static_cast<size_t>(x.shape().dim(b, "transpose"))]);
   return permute(x, std::move(dims));
 }
 
@@ -93,7 +96,8 @@ inline std::vector<Mutant<Var, Permute::Args>> Permute::mutants() {
 inline std::vector<Mutant<Var, Reshape::Args>> Reshape::mutants() {
   return {{"gradient reversed", [](auto& b) {
              const std::vector<double> v = b.dy().value().template to_vector<double>();
-             return Vars{Var(Tensor::of(std::vector<double>(v.rbegin(), v.rend()), b.input_shape(0)).to(b.dy().dtype()))};
+             return Vars{
+                 Var(Tensor::of(std::vector<double>(v.rbegin(), v.rend()), b.input_shape(0)).to(b.dy().dtype()))};
            }}};
 }
 

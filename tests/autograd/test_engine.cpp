@@ -1,7 +1,6 @@
 // The engine: accumulation, retain_graph, grad(), hooks, versions, deep graphs, checkpointing, anomaly mode.
-#include "autograd/engine.h"
-
 #include "autograd/checkpoint.h"
+#include "autograd/engine.h"
 #include "autograd/ops/matmul.h"
 #include "tests/catch.h"
 #include "tests/match.h"
@@ -28,7 +27,7 @@ TEST_CASE("[R13] backward twice with retain_graph doubles the leaf's gradient ex
   CHECK(x.grad().flat(0) == 12);
   y.backward();
   CHECK(x.grad().flat(0) == 24);
-  CHECK_THROWS_WITH(y.backward(), Contains("[mul]") && Contains("retain_graph"));
+  CHECK_THROWS_WITH(y.backward(), Contains("saved for backward are gone") && Contains("retain_graph"));
 }
 
 TEST_CASE("[R17] two micro-batches accumulate to the whole batch's gradient") {
@@ -170,7 +169,8 @@ TEST_CASE("checkpoint gives the same gradients and names a parameter that was no
   sum(checkpoint(f, {x}, {w})[0]).backward();
   CHECK(num::max_abs(num::sub(x.grad(), gx)) == 0);
   CHECK(num::max_abs(num::sub(w.grad(), gw)) == 0);
-  CHECK_THROWS_WITH(sum(checkpoint(f, {x})[0]).backward(), Contains("[checkpoint]") && Contains("(4, 4)"));
+  CHECK_THROWS_WITH(sum(checkpoint(f, {x})[0]).backward(),
+                    Contains("[checkpoint]") && Contains("(b) of matmul") && Contains("(4, 4)"));
   const Var g = grad({sum(checkpoint(f, {x}, {w})[0])}, {x}, {}, {.create_graph = true})[0];
   const Var g2 = grad({sum(f({x})[0])}, {x}, {}, {.create_graph = true})[0];
   CHECK(num::max_abs(num::sub(grad({sum(g * g)}, {w})[0].value(), grad({sum(g2 * g2)}, {w})[0].value())) < 1e-12);

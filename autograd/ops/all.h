@@ -1,0 +1,27 @@
+// The list of all ops. An op that is not here is in no table and is verified by nobody; a test compares this list with
+// the headers of this folder.
+#pragma once
+
+#include "autograd/ops/arithmetic.h"
+#include "autograd/ops/matmul.h"
+#include "autograd/ops/reduce.h"
+#include "autograd/ops/shape.h"
+
+namespace bg {
+
+template <class... O>
+struct OpList {
+  static constexpr size_t size = sizeof...(O);
+  /// f.operator()<O>() for every op, in order.
+  template <class F>
+  static void for_each(F&& f) {
+    (f.template operator()<O>(), ...);
+  }
+};
+
+using AllOps = OpList<Identity, Add, Sub, Mul, Div, Affine,  // arithmetic.h
+                      Sum, SumTo, Expand,                    // reduce.h
+                      Reshape, Permute,                      // shape.h
+                      MatMul>;                               // matmul.h
+
+}  // namespace bg

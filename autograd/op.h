@@ -227,7 +227,7 @@ Vars apply(const typename O::Args& args, const Vars& in) {
   const bool recorded = detail::should_record(in, infos);
   std::shared_ptr<OpNode<O>> node;
   if (recorded) node = std::make_shared<OpNode<O>>(args, values);
-  Saved scratch;
+  Saved scratch(/*recording=*/false);
   const Tensors out = run_forward<O>(recorded ? node->saved : scratch, values, args);
   if (AnomalyMode::enabled()) detail::check_forward_finite(O::name, values, out);
   if (!recorded) return Vars(out.begin(), out.end());

@@ -86,6 +86,11 @@ enum class Origin { input, output, intermediate };
 /// to that storage is an error that names the writer.
 class Saved {
  public:
+  explicit Saved(bool recording = true) : recording_(recording) {}
+
+  /// Will a backward follow? When not, a forward need not prepare for one; what it keeps is dropped.
+  bool recording() const { return recording_; }
+
   void keep_input(int input, const Tensor& t) { slots_.push_back({t, version(t), Origin::input, input}); }
   void keep_output(int output, const Tensor& t) { slots_.push_back({t, version(t), Origin::output, output}); }
   void keep(const Tensor& t) { slots_.push_back({t, version(t), Origin::intermediate, 0}); }
@@ -111,6 +116,7 @@ class Saved {
   };
   static uint64_t version(const Tensor& t) { return t.defined() ? t.storage()->version() : 0; }
   std::vector<Slot> slots_;
+  bool recording_;
   bool released_ = false;
 };
 

@@ -2,12 +2,15 @@
 // measured in between. Usage: bench_gemm_attention [threads] [rounds]
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "core/gemm.h"
+#include "core/kernels/attention.h"
 #include "core/kernels/peak.h"
 #include "core/parallel.h"
 
@@ -71,6 +74,37 @@ void linear_layer(int64_t rows, int64_t in, int64_t out) {
   gemm_case("dW", Trans::yes, Trans::no, in, out, rows);
 }
 
+// Causal self-attention on one packed (B, T, 3, H, d) buffer; only the visible half is counted.
+void attention_case(int64_t batch, int64_t heads, int64_t time, int64_t d, double dropout) {
+  const int64_t width = heads * d, row = 3 * width;
+  const auto qkv = randoms(batch * time * row), d_o = randoms(batch * time * width);
+  std::vector<float> d_qkv(qkv.size()), o(d_o.size()), row_max(batch * heads * time), log_sum(row_max.size());
+  bg::AttentionShape s;
+  s.batch = batch, s.heads = heads, s.queries = s.keys = time, s.d_key = s.d_value = d;
+  s.causal = true, s.scale = 1 / std::sqrt(static_cast<double>(d)), s.dropout = dropout;
+  auto in = [&](int which) { return bg::HeadView<const float>{qkv.data() + which * width, time * row, row, d}; };
+  auto out = [&](int which) { return bg::HeadView<float>{d_qkv.data() + which * width, time * row, row, d}; };
+  const bg::HeadView<float> o_out{o.data(), time * width, width, d};
+  const bg::HeadView<const float> o_in{o.data(), time * width, width, d}, d_o_in{d_o.data(), time * width, width, d};
+  const double product = 2.0 * batch * heads * d * (time * (time + 1) / 2);
+  char name[80];
+  auto label = [&](const char* what) {
+    std::snprintf(name, sizeof name, "attention %-8s T %d B*H %d%s", what, static_cast<int>(time),
+                  static_cast<int>(batch * heads), dropout > 0 ? " dropout" : "");
+    return name;
+  };
+  auto forward = [&] {
+    bg::attention_forward<float>(s, in(0), in(1), in(2), o_out, row_max.data(), log_sum.data(), nullptr);
+  };
+  auto backward = [&] {
+    bg::attention_backward<float>(s, in(0), in(1), in(2), o_in, row_max.data(), log_sum.data(), d_o_in, nullptr, out(0),
+                                  out(1), out(2), false);
+  };
+  report(label("forward"), 2 * product, forward);
+  report(label("backward"), 5 * product, backward);
+  report(label("both"), 7 * product, [&] { forward(), backward(); });
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -85,4 +119,7 @@ int main(int argc, char** argv) {
   gemm_case("logits", Trans::no, Trans::yes, 512, 16384, 256);  // a chunk of rows against the tied embedding
   gemm_case("dh", Trans::no, Trans::no, 512, 256, 16384);
   gemm_case("dE", Trans::yes, Trans::no, 16384, 256, 512);
+  attention_case(32, 4, 256, 64, 0);
+  attention_case(8, 4, 1024, 64, 0);
+  attention_case(32, 4, 256, 64, 0.1);
 }

@@ -1,0 +1,67 @@
+// Loading and dividing text.
+#include "models/corpus.h"
+
+#include <string>
+
+#include "core/error.h"
+#include "models/unicode.h"
+
+namespace bg {
+namespace {
+
+namespace fs = std::filesystem;
+
+Corpus divide(const MappedFile& file, const fs::path& path) {
+  const std::string_view text = file.bytes();
+  std::size_t border = text.size() / 10 * 9 + text.size() % 10 * 9 / 10;  // 90 %, without overflow
+  if (border > 0) border = previous_character(text, border + 1);          // start of the character at the border
+  BG_CHECK(border > 0, "corpus", str(path.string(), " is too short to divide into training and validation text"),
+           str(text.size(), " bytes"), "", "a longer text");
+  return {text.substr(0, border), text.substr(border), {}, {file}};
+}
+
+Corpus load_folder(const fs::path& folder) {
+  Corpus corpus;
+  const auto load = [&](const char* name) {
+    corpus.files.push_back(load_text(folder / name));
+    return corpus.files.back().bytes();
+  };
+  for (const char* name : {"train.txt", "valid.txt"}) {
+    BG_CHECK(fs::exists(folder / name), "corpus", str("the folder ", folder.string(), " has no ", name), "",
+             "train.txt, valid.txt and perhaps test.txt", "name a single text file to have it divided");
+  }
+  corpus.train = load("train.txt");
+  corpus.valid = load("valid.txt");
+  if (fs::exists(folder / "test.txt")) corpus.test = load("test.txt");
+  return corpus;
+}
+
+}  // namespace
+
+MappedFile load_text(const fs::path& path) {
+  MappedFile file(path);
+  BG_CHECK(!file.bytes().empty(), "corpus", str(path.string(), " is empty"), "", "some text");
+  check_utf8(file.bytes(), path.string());
+  return file;
+}
+
+Corpus load_corpus(const fs::path& path) {
+  std::error_code ignored;
+  if (fs::is_directory(path, ignored)) return load_folder(path);
+  return divide(load_text(path), path);
+}
+
+std::size_t count_words(std::string_view text) {
+  std::size_t words = 0;
+  bool inside = false;
+  for (std::size_t i = 0; i < text.size();) {
+    const Character c = character_at(text, i);
+    const bool space = c.kind == CharClass::space;
+    words += !space && !inside;
+    inside = !space;
+    i += c.bytes;
+  }
+  return words;
+}
+
+}  // namespace bg

@@ -1,0 +1,31 @@
+// The text that a language model learns from: finding it, checking it, dividing it.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <string_view>
+#include <vector>
+
+#include "core/mapped_file.h"
+
+namespace bg {
+
+/// A text file that is not empty and valid UTF-8. Throws Error saying what is wrong with it.
+MappedFile load_text(const std::filesystem::path& path);
+
+/// Three texts, memory-mapped; the views are valid as long as the corpus or a copy of it lives.
+struct Corpus {
+  std::string_view train, valid;
+  std::string_view test;  // empty when there is none
+  std::vector<MappedFile> files;
+};
+
+/// The corpus that the option --data names. A folder holds train.txt, valid.txt and, if there is one, test.txt. Of a
+/// single file the first 90 % of its bytes train and the rest validates; the border is moved to the start of the
+/// character that it falls into. Throws Error for what is missing, empty, unreadable, not UTF-8 or too short to divide.
+Corpus load_corpus(const std::filesystem::path& path);
+
+/// Words between white space, for perplexity per word. `text` must be valid UTF-8.
+std::size_t count_words(std::string_view text);
+
+}  // namespace bg

@@ -1,61 +1,81 @@
+// What both backends of core/parallel.h share: the pool's life, nesting, worker indices, statistics.
 #include "core/parallel.h"
 
-#include <oneapi/tbb/global_control.h>
-#include <oneapi/tbb/parallel_for.h>
-#include <oneapi/tbb/task_arena.h>
+#include <pthread.h>
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "core/error.h"
+#include "core/parallel_backend.h"
 
 namespace bg {
 namespace {
 
 constexpr int kMaxThreads = 1024;
+constexpr int kOutside = -1;
+
+thread_local int t_worker = kOutside;
 
 std::atomic<bool> g_seen[kMaxThreads];
 
-// An explicit arena gives the asked number of workers even where the machine has fewer cores; the global limit must
-// allow them too.
-struct Pool {
-  explicit Pool(int n)
-      : threads(n), limit(tbb::global_control::max_allowed_parallelism, static_cast<size_t>(n)), arena(n) {}
-  int threads;
-  tbb::global_control limit;
-  tbb::task_arena arena;
+// The number of threads and, from the second thread on, the workers; made at first use.
+struct State {
+  std::mutex mutex;
+  int threads = 0;
+  std::shared_ptr<detail::Workers> workers;
+  std::shared_ptr<detail::Workers>* parents = nullptr;  // in a forked child: what must not be touched any more
 };
 
-std::mutex g_mutex;
-std::shared_ptr<Pool> g_pool;
-
-std::shared_ptr<Pool> pool() {
-  std::lock_guard lock(g_mutex);
-  if (!g_pool) g_pool = std::make_shared<Pool>(std::max(1u, std::thread::hardware_concurrency()));
-  return g_pool;
+State& state() {
+  static State s;
+  // A forked child has none of its parent's threads and must neither wait for them nor join them: the parent's pool is
+  // put aside there for good, and a new one is made at first use.
+  static const int handlers = pthread_atfork([] { s.mutex.lock(); }, [] { s.mutex.unlock(); },
+                                             [] {
+                                               s.parents = new std::shared_ptr(std::move(s.workers));
+                                               s.mutex.unlock();
+                                             });
+  (void)handlers;
+  return s;
 }
 
-thread_local bool t_inside = false;
+int threads_locked(State& s) {
+  if (s.threads == 0) s.threads = std::clamp<int>(std::thread::hardware_concurrency(), 1, kMaxThreads);
+  return s.threads;
+}
+
+// Null for a single thread.
+std::shared_ptr<detail::Workers> workers() {
+  State& s = state();
+  std::lock_guard lock(s.mutex);
+  if (!s.workers && threads_locked(s) > 1) s.workers = std::make_shared<detail::Workers>(s.threads);
+  return s.workers;
+}
 
 }  // namespace
 
-int num_threads() { return pool()->threads; }
+int num_threads() {
+  State& s = state();
+  std::lock_guard lock(s.mutex);
+  return threads_locked(s);
+}
 
 void set_num_threads(int n) {
   BG_CHECK(n >= 1 && n <= kMaxThreads, "threads", "bad number of threads", str(n), str("1 to ", kMaxThreads));
-  std::lock_guard lock(g_mutex);
-  if (g_pool && g_pool->threads == n) return;
-  g_pool.reset();
-  g_pool = std::make_shared<Pool>(n);
+  State& s = state();
+  std::shared_ptr<detail::Workers> old;  // ends after the lock is released
+  std::lock_guard lock(s.mutex);
+  if (s.threads == n) return;
+  s.threads = n;
+  old.swap(s.workers);
 }
 
-int worker_index() {
-  if (!t_inside) return 0;
-  const int i = tbb::this_task_arena::current_thread_index();
-  return i < 0 ? 0 : i;
-}
+int worker_index() { return std::max(t_worker, 0); }
 
 int distinct_workers() {
   int n = 0;
@@ -69,25 +89,23 @@ void reset_distinct_workers() {
 
 namespace detail {
 
+void run_chunk_as(int worker, int64_t chunk, ChunkFn f) {
+  struct Restore {
+    int before = t_worker;
+    ~Restore() { t_worker = before; }
+  } restore;
+  t_worker = worker;
+  if (!g_seen[worker].load(std::memory_order_relaxed)) g_seen[worker].store(true, std::memory_order_relaxed);
+  f(chunk);
+}
+
 void run_chunks(int64_t chunks, ChunkFn f) {
-  auto body = [&](int64_t c) {
-    const bool was = t_inside;
-    t_inside = true;
-    struct Restore {
-      bool was;
-      ~Restore() { t_inside = was; }
-    } restore{was};
-    g_seen[worker_index()].store(true, std::memory_order_relaxed);
-    f(c);
-  };
-  if (t_inside) {  // nested: stay on this worker, so that scratch per worker stays private
+  if (t_worker != kOutside) {  // nested: stay on this worker, so that scratch per worker stays private
     for (int64_t c = 0; c < chunks; ++c) f(c);
     return;
   }
-  auto p = pool();
-  p->arena.execute([&] {
-    tbb::parallel_for(int64_t{0}, chunks, body, tbb::simple_partitioner());
-  });
+  if (const auto pool = workers()) return pool->run(chunks, f);
+  for (int64_t c = 0; c < chunks; ++c) run_chunk_as(0, c, f);
 }
 
 }  // namespace detail

@@ -25,8 +25,7 @@ namespace detail {
 class ChunkFn {
  public:
   template <class F>
-    requires(!std::is_same_v<std::remove_cvref_t<F>, ChunkFn>)
-  explicit ChunkFn(F&& f)
+  requires(!std::is_same_v<std::remove_cvref_t<F>, ChunkFn>) explicit ChunkFn(F&& f)
       : object_(const_cast<void*>(static_cast<const void*>(std::addressof(f)))),
         call_([](void* o, int64_t chunk) { (*static_cast<std::remove_reference_t<F>*>(o))(chunk); }) {}
   void operator()(int64_t chunk) const { call_(object_, chunk); }
@@ -35,7 +34,8 @@ class ChunkFn {
   void* object_;
   void (*call_)(void*, int64_t);
 };
-void run_chunks(int64_t chunks, ChunkFn f);  // f(0) ... f(chunks - 1), any order, on any worker; rethrows the first error
+void run_chunks(int64_t chunks,
+                ChunkFn f);  // f(0) ... f(chunks - 1), any order, on any worker; rethrows the first error
 }  // namespace detail
 
 /// Calls f(begin, end) for consecutive ranges of at most `grain` items that cover [0, n).

@@ -5,8 +5,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -22,6 +25,7 @@ constexpr int kOutside = -1;
 thread_local int t_worker = kOutside;
 
 std::atomic<bool> g_seen[kMaxThreads];
+std::atomic<int> g_gathering{0};  // living GatherWorkers
 
 // The number of threads and, from the second thread on, the workers; made at first use.
 struct State {
@@ -57,6 +61,23 @@ std::shared_ptr<detail::Workers> workers() {
   return s.workers;
 }
 
+// Where the workers of one piece of parallel work wait for each other.
+class Gathering {
+ public:
+  explicit Gathering(size_t wanted) : wanted_(wanted) {}
+  void arrive(int worker) {
+    std::unique_lock lock(mutex_);
+    if (present_.insert(worker).second) changed_.notify_all();
+    changed_.wait_for(lock, std::chrono::seconds(10), [&] { return present_.size() >= wanted_; });
+  }
+
+ private:
+  const size_t wanted_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::set<int> present_;
+};
+
 }  // namespace
 
 int num_threads() {
@@ -87,6 +108,9 @@ void reset_distinct_workers() {
   for (auto& s : g_seen) s.store(false, std::memory_order_relaxed);
 }
 
+GatherWorkers::GatherWorkers() { ++g_gathering; }
+GatherWorkers::~GatherWorkers() { --g_gathering; }
+
 namespace detail {
 
 void run_chunk_as(int worker, int64_t chunk, ChunkFn f) {
@@ -104,7 +128,15 @@ void run_chunks(int64_t chunks, ChunkFn f) {
     for (int64_t c = 0; c < chunks; ++c) f(c);
     return;
   }
-  if (const auto pool = workers()) return pool->run(chunks, f);
+  if (const auto pool = workers()) {
+    if (g_gathering == 0) return pool->run(chunks, f);
+    Gathering gathering(std::min<int64_t>(chunks, pool->count()));
+    auto together = [&](int64_t c) {
+      gathering.arrive(t_worker);
+      f(c);
+    };
+    return pool->run(chunks, ChunkFn(together));
+  }
   for (int64_t c = 0; c < chunks; ++c) run_chunk_as(0, c, f);
 }
 

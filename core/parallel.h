@@ -20,6 +20,16 @@ int worker_index();
 int distinct_workers();
 void reset_distinct_workers();
 
+/// For tests that have to see several threads at work, however busy the machine is: while one lives, parallel work of
+/// n chunks goes on only once min(n, num_threads()) workers hold a chunk each (or after ten seconds).
+class GatherWorkers {
+ public:
+  GatherWorkers();
+  ~GatherWorkers();
+  GatherWorkers(const GatherWorkers&) = delete;
+  GatherWorkers& operator=(const GatherWorkers&) = delete;
+};
+
 namespace detail {
 // Non-owning reference to a callable: no allocation, no template in the backend.
 class ChunkFn {

@@ -30,14 +30,28 @@ TEST_CASE("parallel_for covers every item once on the asked number of workers") 
   for (int threads : {1, 2, 4, 9}) {
     bg::set_num_threads(threads);
     CHECK(bg::num_threads() == threads);
+    const bg::GatherWorkers gather;
     bg::reset_distinct_workers();
     std::vector<int> hits(1000);
     bg::parallel_for(1000, 10, [&](int64_t b, int64_t e) {
       for (int64_t i = b; i < e; ++i) ++hits[i];
-      pause_for_the_others();
     });
     for (int h : hits) REQUIRE(h == 1);
     CHECK(bg::distinct_workers() == threads);
+  }
+}
+
+TEST_CASE("gathered workers: no more than there are chunks, and an error ends the work") {
+  const bg::GatherWorkers gather;
+  for (int threads : {2, 4}) {
+    bg::set_num_threads(threads);
+    for (int64_t chunks : {2, 3, 4, 5}) {
+      bg::reset_distinct_workers();
+      bg::parallel_for(chunks, 1, [](int64_t, int64_t) {});
+      REQUIRE(bg::distinct_workers() == std::min<int64_t>(threads, chunks));
+      REQUIRE_THROWS_AS(bg::parallel_for(chunks, 1, [](int64_t, int64_t) { throw std::runtime_error("x"); }),
+                        std::runtime_error);
+    }
   }
 }
 

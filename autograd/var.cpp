@@ -89,7 +89,7 @@ GradMode::GradMode(bool enabled) : before_(t_grad_enabled) { t_grad_enabled = en
 GradMode::~GradMode() { t_grad_enabled = before_; }
 
 Scope::Scope(std::string_view name) : before_(t_scope.size()) {
-  if (!t_scope.empty()) t_scope += '.';
+  if (!t_scope.empty() && !name.empty()) t_scope += '.';
   t_scope += name;
 }
 Scope::~Scope() { t_scope.resize(before_); }

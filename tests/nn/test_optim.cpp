@@ -88,6 +88,7 @@ TEST_CASE("Optimizer: f32 follows f64, and bits do not depend on the number of t
     set_num_threads(threads);
     const NamedParameters ps = random_parameters(5, dtype);
     AdamW optimizer(ps);
+    const GatherWorkers gather;
     reset_distinct_workers();
     double norm = 0;
     for (int i = 0; i < 3; ++i) {

@@ -5,7 +5,9 @@
 #include "autograd/ops/arithmetic.h"
 #include "autograd/ops/matmul.h"
 #include "autograd/ops/reduce.h"
+#include "autograd/ops/select.h"
 #include "autograd/ops/shape.h"
+#include "autograd/ops/unary.h"
 
 namespace bg {
 
@@ -19,9 +21,12 @@ struct OpList {
   }
 };
 
-using AllOps = OpList<Identity, Add, Sub, Mul, Div, Affine,  // arithmetic.h
-                      Sum, SumTo, Expand,                    // reduce.h
-                      Reshape, Permute,                      // shape.h
-                      MatMul>;                               // matmul.h
+using AllOps = OpList<Identity, Add, Sub, Mul, Div, Affine,                           // arithmetic.h
+                      Sum, SumTo, Expand,                                             // reduce.h
+                      Reshape, Permute, Slice, Place, Concat, Split,                  // shape.h
+                      Where, Maximum, Minimum,                                        // select.h
+                      Exp, Log, Log1p, Sqrt, Sin, Cos, Square, Erf, Pow, Abs, Clamp,  // unary.h, primitive
+                      Tanh, Sigmoid, Relu, Silu, Gelu,                                // unary.h, fused
+                      MatMul>;                                                        // matmul.h
 
 }  // namespace bg

@@ -127,4 +127,21 @@ inline Var sum(const Var& x, std::vector<int> dims = {}, bool keepdim = false) {
   return apply<Sum>({std::move(dims), keepdim}, {x})[0];
 }
 
+/// Mean over dimensions (all when empty). Of no elements: an error, not NaN.
+inline Var mean(const Var& x, std::vector<int> dims = {}, bool keepdim = false) {
+  const Var total = sum(x, std::move(dims), keepdim);
+  BG_CHECK(x.shape().numel() > 0, "mean", "no elements", str("shape ", x.shape()), "sizes of 1 or more");
+  return total / (static_cast<double>(x.shape().numel()) / static_cast<double>(total.shape().numel()));
+}
+
+/// Variance over dimensions (all when empty), in two passes: sum (x - mean)^2 / n, or / (n - 1) when unbiased.
+inline Var variance(const Var& x, std::vector<int> dims = {}, bool unbiased = false, bool keepdim = false) {
+  const Var deviation = x - mean(x, dims, true);
+  const Var squares = sum(deviation * deviation, std::move(dims), keepdim);
+  const double n = static_cast<double>(x.shape().numel()) / static_cast<double>(squares.shape().numel());
+  BG_CHECK(!unbiased || n > 1, "variance", "too few elements for the unbiased variance", str(n), "2 or more",
+           "unbiased = false");
+  return squares / (unbiased ? n - 1 : n);
+}
+
 }  // namespace bg

@@ -212,20 +212,36 @@ class WordEncoder {
 namespace {
 
 struct Occurrence {
-  std::size_t position = std::string_view::npos;
-  const AddedToken* token = nullptr;
+  std::size_t position;
+  const AddedToken* token;
 };
 
-// The first added token at or after `begin`; of several at one place the longest.
-Occurrence find_added(const std::vector<AddedToken>& added, std::string_view text, std::size_t begin) {
-  Occurrence best;
+// The added tokens in the text from left to right: at each place the longest, and none inside another.
+std::vector<Occurrence> find_added(const std::vector<AddedToken>& added, std::string_view text) {
+  std::vector<Occurrence> all;
   for (const AddedToken& token : added) {
-    const std::size_t position = text.find(token.content, begin);
-    if (position == std::string_view::npos || position > best.position) continue;
-    if (position == best.position && token.content.size() <= best.token->content.size()) continue;
-    best = {position, &token};
+    for (std::size_t i = text.find(token.content); i != text.npos; i = text.find(token.content, i + 1)) {
+      all.push_back({i, &token});
+    }
   }
-  return best;
+  std::sort(all.begin(), all.end(), [](const Occurrence& a, const Occurrence& b) {
+    if (a.position != b.position) return a.position < b.position;
+    return a.token->content.size() > b.token->content.size();
+  });
+  std::size_t free_from = 0;
+  std::erase_if(all, [&](const Occurrence& o) {
+    if (o.position < free_from) return true;
+    free_from = o.position + o.token->content.size();
+    return false;
+  });
+  return all;
+}
+
+void append_words(std::string_view text, WordEncoder& encoder, std::vector<int32_t>& ids) {
+  for (std::size_t i = 0, end; i < text.size(); i = end) {
+    end = word_end(text, i);
+    encoder.append(text.substr(i, end - i), ids);
+  }
 }
 
 }  // namespace
@@ -237,18 +253,13 @@ std::vector<int32_t> BpeTokenizer::encode_valid(std::string_view text) const {
   parallel_for(static_cast<int64_t>(pieces.size()), 1, [&](int64_t begin, int64_t end) {
     WordEncoder& encoder = encoders[static_cast<std::size_t>(worker_index())];
     for (auto p = static_cast<std::size_t>(begin); p < static_cast<std::size_t>(end); ++p) {
-      const std::string_view piece = pieces[p];
-      for (std::size_t i = 0; i < piece.size();) {
-        const Occurrence next = find_added(added_, piece, i);
-        const std::string_view plain = piece.substr(0, next.position);
-        for (std::size_t word; i < plain.size(); i = word) {
-          word = word_end(plain, i);
-          encoder.append(plain.substr(i, word - i), ids[p]);
-        }
-        if (next.token == nullptr) continue;
-        ids[p].push_back(next.token->id);
-        i += next.token->content.size();
+      std::size_t done = 0;
+      for (const auto& [position, token] : find_added(added_, pieces[p])) {
+        append_words(pieces[p].substr(done, position - done), encoder, ids[p]);
+        ids[p].push_back(token->id);
+        done = position + token->content.size();
       }
+      append_words(pieces[p].substr(done), encoder, ids[p]);
     }
   });
   if (ids.size() == 1) return std::move(ids.front());

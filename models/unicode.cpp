@@ -50,6 +50,11 @@ std::size_t decode(std::string_view text, std::size_t position, int32_t& code_po
   return bytes < 0 ? 0 : static_cast<std::size_t>(bytes);
 }
 
+bool breaks_line(int32_t c) {  // or does worse to a terminal
+  const utf8proc_category_t category = utf8proc_category(c);
+  return category == UTF8PROC_CATEGORY_CC || category == UTF8PROC_CATEGORY_ZL || category == UTF8PROC_CATEGORY_ZP;
+}
+
 bool is_ascii(char c) { return static_cast<signed char>(c) >= 0; }
 
 std::string escape(unsigned char byte) {
@@ -110,7 +115,7 @@ std::string printable(std::string_view text) {
   for (std::size_t i = 0; i < text.size();) {
     int32_t code_point = 0;
     std::size_t bytes = decode(text, i, code_point);
-    if (bytes == 0 || utf8proc_category(code_point) == UTF8PROC_CATEGORY_CC) {
+    if (bytes == 0 || breaks_line(code_point)) {
       bytes = bytes == 0 ? 1 : bytes;
       for (std::size_t k = i; k < i + bytes; ++k) out += escape(static_cast<unsigned char>(text[k]));
     } else {

@@ -254,6 +254,7 @@ TEST_CASE("token texts are one printable line of UTF-8") {
   CHECK(byte.token_text(0x1b) == "\\x1b");
   CHECK(byte.token_text(0xe2) == "\\xe2");
   CHECK(bg::printable("\xc3\xa9\xc3") == "\xc3\xa9\\xc3");
+  CHECK(bg::printable("a\xe2\x80\xa8z") == "a\\xe2\\x80\\xa8z");  // U+2028, a line separator
 }
 
 TEST_CASE("text that is not UTF-8 is refused with the position of its first bad byte") {
@@ -297,6 +298,7 @@ TEST_CASE("added tokens are found before words are, the longest first") {
   const Ids ids = tokenizer->encode(text);
   CHECK(Ids(ids.begin(), ids.begin() + 6) == Ids{258, 256, 220, 220, 259, 257});  // white space before it stays whole
   CHECK(tokenizer->decode(ids) == text);
+  CHECK(tokenizer->encode("<<end>>>ab") == Ids{27, 259, 29, 256});  // '<' is 27 and '>' 29
   const File again(tokenizer->to_json());
   CHECK(Tokenizer::load(again.path)->encode(text) == ids);
 }

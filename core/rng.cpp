@@ -34,15 +34,6 @@ bool mask_keep(MaskKey key, uint64_t index, double p) {
   return block_at(key.seed, key.stream, index / 4)[index % 4] >= p * 4294967296.0;
 }
 
-template <class T>
-void mask_scale(MaskKey key, uint64_t first_index, int64_t n, double p, T* out) {
-  BG_CHECK(p >= 0 && p <= 1, "dropout", "bad drop probability", str(p), "a number in [0, 1]");
-  const T scale = p == 1 ? T(0) : T(1 / (1 - p));
-  for (int64_t i = 0; i < n; ++i) out[i] = mask_keep(key, first_index + i, p) ? scale : T(0);
-}
-template void mask_scale(MaskKey, uint64_t, int64_t, double, float*);
-template void mask_scale(MaskKey, uint64_t, int64_t, double, double*);
-
 uint32_t Rng::next_u32() {
   if (block_index_ != offset_ / 4) {
     block_index_ = offset_ / 4;

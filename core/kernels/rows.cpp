@@ -1,0 +1,442 @@
+// Row-wise kernels: each takes a range of rows on one thread, in vector code chosen at run time; the functions of
+// rows.h at the end cut the rows into ranges.
+#include "core/kernels/rows.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "core/error.h"
+#include "core/kernels/row_chunks.h"
+#include "core/parallel.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "core/kernels/rows.cpp"
+#include <hwy/foreach_target.h>
+// After foreach_target:
+#include <hwy/highway.h>
+
+#include "core/kernels/math-inl.h"
+
+#ifndef BG_ROWS_TABLE
+#define BG_ROWS_TABLE
+namespace bg::kernels {
+
+// lse = shift + log_sum; apart, so that lse - x[i] keeps its digits where x is large.
+template <class T>
+struct LogSumExp {
+  T shift, log_sum;
+};
+
+// The kernels of one instruction set. Pointers are to the first row of the range.
+template <class T>
+struct RowKernels {
+  void (*softmax_forward)(const T* x, T* y, int64_t rows, int64_t d);
+  void (*softmax_backward)(const T* y, const T* dy, T* dx, int64_t rows, int64_t d);
+  void (*log_softmax_forward)(const T* x, T* y, int64_t rows, int64_t d);
+  void (*log_softmax_backward)(const T* y, const T* dy, T* dx, int64_t rows, int64_t d);
+  void (*layer_norm_forward)(const T* x, const T* gamma, const T* beta, T eps, T* y, T* mean, T* rstd, int64_t rows,
+                             int64_t d);
+  void (*norm_backward)(bool centred, const T* x, const T* gamma, const T* mean, const T* rstd, const T* dy, T* dx,
+                        T* dgamma, T* dbeta, int64_t rows, int64_t d);
+  void (*rms_norm_forward)(const T* x, const T* gamma, T eps, T* y, T* rstd, int64_t rows, int64_t d);
+  LogSumExp<T> (*log_sum_exp)(const T* x, int64_t d);
+  void (*cross_entropy_gradient)(const T* x, T lse, T dloss, T* dx, int64_t d);
+};
+
+}  // namespace bg::kernels
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace bg::kernels {
+namespace HWY_NAMESPACE {
+
+template <class T>
+constexpr T kLowest = -std::numeric_limits<T>::infinity();
+
+template <class D>
+HWY_INLINE hn::TFromD<D> sum_lanes(D d, hn::Vec<D> v) {
+  return hn::GetLane(hn::SumOfLanes(d, v));
+}
+
+// The row's maximum as a shift for exp(x - shift). A row of -infinity alone gives 0, so that its exponentials are zeros
+// and not NaN; a NaN that the maximum may have missed still shows in the exponentials.
+template <class D>
+HWY_INLINE hn::TFromD<D> row_shift(D d, const hn::TFromD<D>* x, int64_t n) {
+  using T = hn::TFromD<D>;
+  auto top = hn::Set(d, kLowest<T>);
+  for_vectors(d, n, [&](int64_t i, auto lanes) BG_LANES { top = hn::Max(top, lanes.load(d, x + i, kLowest<T>)); });
+  const T shift = hn::GetLane(hn::MaxOfLanes(d, top));
+  return shift == kLowest<T> ? T(0) : shift;
+}
+
+template <class D>
+HWY_INLINE hn::TFromD<D> sum_of_exp(D d, const hn::TFromD<D>* x, hn::TFromD<D> shift, int64_t n) {
+  using T = hn::TFromD<D>;
+  const auto minus = hn::Set(d, shift);
+  auto sum = hn::Zero(d);
+  for_vectors(d, n, [&](int64_t i, auto lanes) BG_LANES {
+    sum = hn::Add(sum, Exp()(d, hn::Sub(lanes.load(d, x + i, kLowest<T>), minus)));
+  });
+  return sum_lanes(d, sum);
+}
+
+template <class T>
+void softmax_forward(const T* x, T* y, int64_t rows, int64_t n) {
+  const hn::ScalableTag<T> d;
+  for (int64_t r = 0; r < rows; ++r, x += n, y += n) {
+    const auto shift = hn::Set(d, row_shift(d, x, n));
+    auto sums = hn::Zero(d);
+    for_vectors(d, n, [&](int64_t i, auto lanes) BG_LANES {
+      const auto e = Exp()(d, hn::Sub(lanes.load(d, x + i, kLowest<T>), shift));
+      sums = hn::Add(sums, e);
+      lanes.store(d, e, y + i);
+    });
+    const T sum = sum_lanes(d, sums);
+    const auto inverse = hn::Set(d, sum == 0 ? T(0) : 1 / sum);
+    for_vectors(d, n,
+                [&](int64_t i, auto lanes) BG_LANES { lanes.store(d, hn::Mul(lanes.load(d, y + i), inverse), y + i); });
+  }
+}
+
+template <class T>
+void softmax_backward(const T* y, const T* dy, T* dx, int64_t rows, int64_t n) {
+  const hn::ScalableTag<T> d;
+  for (int64_t r = 0; r < rows; ++r, y += n, dy += n, dx += n) {
+    auto dots = hn::Zero(d);
+    for_vectors(d, n, [&](int64_t i, auto lanes) BG_LANES {
+      dots = hn::MulAdd(lanes.load(d, y + i), lanes.load(d, dy + i), dots);
+    });
+    const auto dot = hn::Set(d, sum_lanes(d, dots));
+    for_vectors(d, n, [&](int64_t i, auto lanes) BG_LANES {
+      lanes.store(d, hn::Mul(lanes.load(d, y + i), hn::Sub(lanes.load(d, dy + i), dot)), dx + i);
+    });
+  }
+}
+
+template <class T>
+LogSumExp<T> log_sum_exp(const T* x, int64_t n) {
+  const hn::ScalableTag<T> d;
+  const T shift = row_shift(d, x, n);
+  return {shift, std::log(sum_of_exp(d, x, shift, n))};
+}
+
+template <class T>
+void log_softmax_forward(const T* x, T* y, int64_t rows, int64_t n) {
+  const hn::ScalableTag<T> d;
+  for (int64_t r = 0; r < rows; ++r, x += n, y += n) {
+    // (x - shift) - log(sum), not x - lse: exact in x - shift however large the values are.
+    const T top = row_shift(d, x, n), sum = sum_of_exp(d, x, top, n);
+    const auto shift = hn::Set(d, top), rest = hn::Set(d, sum == 0 ? T(0) : std::log(sum));
+    for_vectors(d, n, [&](int64_t i, auto lanes) BG_LANES {
+      lanes.store(d, hn::Sub(hn::Sub(lanes.load(d, x + i), shift), rest), y + i);
+    });
+  }
+}
+
+template <class T>
+void log_softmax_backward(const T* y, const T* dy, T* dx, int64_t rows, int64_t n) {
+  const hn::ScalableTag<T> d;
+  for (int64_t r = 0; r < rows; ++r, y += n, dy += n, dx += n) {
+    auto sums = hn::Zero(d), tops = hn::Set(d, kLowest<T>);
+    for_vectors(d, n, [&](int64_t i, auto lanes) BG_LANES {
+      sums = hn::Add(sums, lanes.load(d, dy + i));
+      tops = hn::Max(tops, lanes.load(d, y + i, kLowest<T>));
+    });
+    if (hn::GetLane(hn::MaxOfLanes(d, tops)) == kLowest<T>) {
+      std::fill_n(dx, n, T(0));
+      continue;
+    }
+    const auto sum = hn::Set(d, sum_lanes(d, sums));
+    for_vectors(d, n, [&](int64_t i, auto lanes) BG_LANES {
+      lanes.store(d, hn::NegMulAdd(Exp()(d, lanes.load(d, y + i)), sum, lanes.load(d, dy + i)), dx + i);
+    });
+  }
+}
+
+// A null gamma is 1 and a null beta is 0.
+template <class D, class L>
+HWY_INLINE hn::Vec<D> affine(D d, L lanes, hn::Vec<D> h, const hn::TFromD<D>* gamma, const hn::TFromD<D>* beta,
+                             int64_t i) {
+  if (gamma != nullptr) h = hn::Mul(h, lanes.load(d, gamma + i));
+  if (beta != nullptr) h = hn::Add(h, lanes.load(d, beta + i));
+  return h;
+}
+
+template <class T>
+void layer_norm_forward(const T* x, const T* gamma, const T* beta, T eps, T* y, T* mean, T* rstd, int64_t rows,
+                        int64_t n) {
+  const hn::ScalableTag<T> d;
+  for (int64_t r = 0; r < rows; ++r, x += n, y += n) {
+    auto sums = hn::Zero(d);
+    for_vectors(d, n, [&](int64_t i, auto lanes) BG_LANES { sums = hn::Add(sums, lanes.load(d, x + i)); });
+    const T rough = sum_lanes(d, sums) / static_cast<T>(n);
+    // The second pass sums deviations from the rounded mean, which also gives what that mean was wrong by.
+    const auto centre = hn::Set(d, rough);
+    auto firsts = hn::Zero(d), squares = hn::Zero(d);
+    for_vectors(d, n, [&](int64_t i, auto lanes) BG_LANES {
+      const auto deviation = hn::Sub(lanes.load(d, x + i, rough), centre);
+      firsts = hn::Add(firsts, deviation);
+      squares = hn::MulAdd(deviation, deviation, squares);
+    });
+    const T slip = sum_lanes(d, firsts) / static_cast<T>(n);
+    const T variance = sum_lanes(d, squares) / static_cast<T>(n) - slip * slip;
+    const T scale = 1 / std::sqrt(std::max(variance, T(0)) + eps);  // rounding may leave a constant row below 0
+    mean[r] = rough + slip;
+    rstd[r] = scale;
+    const auto m = hn::Set(d, mean[r]), s = hn::Set(d, scale);
+    for_vectors(d, n, [&](int64_t i, auto lanes) BG_LANES {
+      const auto h = hn::Mul(hn::Sub(lanes.load(d, x + i), m), s);
+      lanes.store(d, affine(d, lanes, h, gamma, beta, i), y + i);
+    });
+  }
+}
+
+template <class T>
+void rms_norm_forward(const T* x, const T* gamma, T eps, T* y, T* rstd, int64_t rows, int64_t n) {
+  const hn::ScalableTag<T> d;
+  for (int64_t r = 0; r < rows; ++r, x += n, y += n) {
+    auto squares = hn::Zero(d);
+    for_vectors(d, n, [&](int64_t i, auto lanes) BG_LANES {
+      const auto v = lanes.load(d, x + i);
+      squares = hn::MulAdd(v, v, squares);
+    });
+    rstd[r] = 1 / std::sqrt(sum_lanes(d, squares) / static_cast<T>(n) + eps);
+    const auto s = hn::Set(d, rstd[r]);
+    for_vectors(d, n, [&](int64_t i, auto lanes) BG_LANES {
+      lanes.store(d, affine(d, lanes, hn::Mul(lanes.load(d, x + i), s), gamma, static_cast<const T*>(nullptr), i),
+                  y + i);
+    });
+  }
+}
+
+// Both normalisations: h = (x - mean) rstd (mean is 0 unless centred), g = dy gamma,
+// dx = rstd (g - [centred] mean(g) - h mean(g h)), dgamma += dy h, dbeta += dy.
+template <class T>
+void norm_backward(bool centred, const T* x, const T* gamma, const T* mean, const T* rstd, const T* dy, T* dx,
+                   T* dgamma, T* dbeta, int64_t rows, int64_t n) {
+  const hn::ScalableTag<T> d;
+  for (int64_t r = 0; r < rows; ++r, x += n, dy += n) {
+    const auto m = hn::Set(d, centred ? mean[r] : T(0)), s = hn::Set(d, rstd[r]);
+    auto g_sums = hn::Zero(d), gh_sums = hn::Zero(d);
+    for_vectors(d, n, [&](int64_t i, auto lanes) BG_LANES {
+      const auto h = hn::Mul(hn::Sub(lanes.load(d, x + i), m), s), t = lanes.load(d, dy + i);
+      const auto g = gamma != nullptr ? hn::Mul(t, lanes.load(d, gamma + i)) : t;
+      g_sums = hn::Add(g_sums, g);
+      gh_sums = hn::MulAdd(g, h, gh_sums);
+      if (dgamma != nullptr) lanes.store(d, hn::MulAdd(t, h, lanes.load(d, dgamma + i)), dgamma + i);
+      if (dbeta != nullptr) lanes.store(d, hn::Add(t, lanes.load(d, dbeta + i)), dbeta + i);
+    });
+    if (dx == nullptr) continue;
+    const auto g_mean = hn::Set(d, centred ? sum_lanes(d, g_sums) / static_cast<T>(n) : T(0));
+    const auto gh_mean = hn::Set(d, sum_lanes(d, gh_sums) / static_cast<T>(n));
+    for_vectors(d, n, [&](int64_t i, auto lanes) BG_LANES {
+      const auto h = hn::Mul(hn::Sub(lanes.load(d, x + i), m), s), t = lanes.load(d, dy + i);
+      const auto g = gamma != nullptr ? hn::Mul(t, lanes.load(d, gamma + i)) : t;
+      lanes.store(d, hn::Mul(s, hn::NegMulAdd(h, gh_mean, hn::Sub(g, g_mean))), dx + i);
+    });
+    dx += n;
+  }
+}
+
+template <class T>
+void cross_entropy_gradient(const T* x, T lse, T dloss, T* dx, int64_t n) {
+  const hn::ScalableTag<T> d;
+  const auto shift = hn::Set(d, lse), by = hn::Set(d, dloss);
+  for_vectors(d, n, [&](int64_t i, auto lanes) BG_LANES {
+    lanes.store(d, hn::Mul(Exp()(d, hn::Sub(lanes.load(d, x + i), shift)), by), dx + i);
+  });
+}
+
+template <class T>
+constexpr RowKernels<T> table = {&softmax_forward<T>,      &softmax_backward<T>,   &log_softmax_forward<T>,
+                                 &log_softmax_backward<T>, &layer_norm_forward<T>, &norm_backward<T>,
+                                 &rms_norm_forward<T>,     &log_sum_exp<T>,        &cross_entropy_gradient<T>};
+
+const RowKernels<float>* row_kernels_f32() { return &table<float>; }
+const RowKernels<double>* row_kernels_f64() { return &table<double>; }
+
+}  // namespace HWY_NAMESPACE
+}  // namespace bg::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace bg::kernels {
+namespace {
+
+HWY_EXPORT(row_kernels_f32);
+HWY_EXPORT(row_kernels_f64);
+
+template <class T>
+const RowKernels<T>& row_kernels() {
+  if constexpr (sizeof(T) == 4) {
+    return *HWY_DYNAMIC_DISPATCH(row_kernels_f32)();
+  } else {
+    return *HWY_DYNAMIC_DISPATCH(row_kernels_f64)();
+  }
+}
+
+template <class T>
+constexpr T kInf = std::numeric_limits<T>::infinity();
+
+void check_width(const char* op, int64_t d) {
+  BG_CHECK(d >= 1, op, "a row has no elements", str("width ", d), "at least 1");
+}
+
+// f(first row, number of rows) in parallel.
+template <class F>
+void for_rows(int64_t rows, int64_t d, F&& f) {
+  parallel_for(rows, row_grain(d), [&](int64_t begin, int64_t end) { f(begin, end - begin); });
+}
+
+// norm_backward over all rows, with dgamma and dbeta from partial sums [dgamma | dbeta] for each chunk of rows.
+template <class T>
+void norm_backward(bool centred, const T* x, const T* gamma, const T* mean, const T* rstd, const T* dy, T* dx,
+                   T* dgamma, T* dbeta, int64_t rows, int64_t d) {
+  const auto f = row_kernels<T>().norm_backward;
+  const auto part_rows = [&](int64_t r, int64_t n, T* part_gamma, T* part_beta) {
+    f(centred, x + r * d, gamma, centred ? mean + r : nullptr, rstd + r, dy + r * d, dx ? dx + r * d : nullptr,
+      part_gamma, part_beta, n, d);
+  };
+  if (dgamma == nullptr) {
+    for_rows(rows, d, [&](int64_t r, int64_t n) { part_rows(r, n, nullptr, nullptr); });
+    return;
+  }
+  const int64_t width = dbeta ? 2 * d : d;
+  std::vector<T> sums(width);
+  sum_over_rows(rows, d, width, sums.data(), [&](int64_t begin, int64_t end, T* part) {
+    part_rows(begin, end - begin, part, dbeta ? part + d : nullptr);
+  });
+  std::copy_n(sums.data(), d, dgamma);
+  if (dbeta) std::copy_n(sums.data() + d, d, dbeta);
+}
+
+}  // namespace
+
+template <class T>
+void softmax_forward(const T* x, T* y, int64_t rows, int64_t d) {
+  const auto f = row_kernels<T>().softmax_forward;
+  for_rows(rows, d, [&](int64_t r, int64_t n) { f(x + r * d, y + r * d, n, d); });
+}
+
+template <class T>
+void softmax_backward(const T* y, const T* dy, T* dx, int64_t rows, int64_t d) {
+  const auto f = row_kernels<T>().softmax_backward;
+  for_rows(rows, d, [&](int64_t r, int64_t n) { f(y + r * d, dy + r * d, dx + r * d, n, d); });
+}
+
+template <class T>
+void log_softmax_forward(const T* x, T* y, int64_t rows, int64_t d) {
+  const auto f = row_kernels<T>().log_softmax_forward;
+  for_rows(rows, d, [&](int64_t r, int64_t n) { f(x + r * d, y + r * d, n, d); });
+}
+
+template <class T>
+void log_softmax_backward(const T* y, const T* dy, T* dx, int64_t rows, int64_t d) {
+  const auto f = row_kernels<T>().log_softmax_backward;
+  for_rows(rows, d, [&](int64_t r, int64_t n) { f(y + r * d, dy + r * d, dx + r * d, n, d); });
+}
+
+template <class T>
+void layer_norm_forward(const T* x, const T* gamma, const T* beta, double eps, T* y, T* mean, T* rstd, int64_t rows,
+                        int64_t d) {
+  check_width("layer_norm", d);
+  const auto f = row_kernels<T>().layer_norm_forward;
+  for_rows(rows, d, [&](int64_t r, int64_t n) {
+    f(x + r * d, gamma, beta, static_cast<T>(eps), y + r * d, mean + r, rstd + r, n, d);
+  });
+}
+
+template <class T>
+void layer_norm_backward(const T* x, const T* gamma, const T* mean, const T* rstd, const T* dy, T* dx, T* dgamma,
+                         T* dbeta, int64_t rows, int64_t d) {
+  check_width("layer_norm", d);
+  BG_CHECK((dgamma == nullptr) == (dbeta == nullptr), "layer_norm", "only one of dgamma and dbeta is asked for", "", "",
+           "both or neither");
+  norm_backward(true, x, gamma, mean, rstd, dy, dx, dgamma, dbeta, rows, d);
+}
+
+template <class T>
+void rms_norm_forward(const T* x, const T* gamma, double eps, T* y, T* rstd, int64_t rows, int64_t d) {
+  check_width("rms_norm", d);
+  const auto f = row_kernels<T>().rms_norm_forward;
+  for_rows(rows, d, [&](int64_t r, int64_t n) { f(x + r * d, gamma, static_cast<T>(eps), y + r * d, rstd + r, n, d); });
+}
+
+template <class T>
+void rms_norm_backward(const T* x, const T* gamma, const T* rstd, const T* dy, T* dx, T* dgamma, int64_t rows,
+                       int64_t d) {
+  check_width("rms_norm", d);
+  norm_backward<T>(false, x, gamma, nullptr, rstd, dy, dx, dgamma, nullptr, rows, d);
+}
+
+template <class T>
+void cross_entropy_forward(const T* logits, const int64_t* targets, int64_t ignore_index, T* loss, T* lse, int64_t rows,
+                           int64_t classes) {
+  for (int64_t r = 0; r < rows; ++r) {
+    const int64_t t = targets[r];
+    BG_CHECK(t == ignore_index || (t >= 0 && t < classes), "cross_entropy", str("target ", r, " is out of range"),
+             str(t), str("0 to ", classes - 1, ", or ", ignore_index, " to ignore the row"));
+  }
+  const auto f = row_kernels<T>().log_sum_exp;
+  for_rows(rows, classes, [&](int64_t first, int64_t n) {
+    for (int64_t r = first; r < first + n; ++r) {
+      loss[r] = lse[r] = 0;
+      if (targets[r] == ignore_index) continue;
+      const auto [shift, log_sum] = f(logits + r * classes, classes);
+      lse[r] = shift + log_sum;
+      // A row of -infinity alone gives its target probability 0.
+      loss[r] = lse[r] == -kInf<T> ? kInf<T> : log_sum + (shift - logits[r * classes + targets[r]]);
+    }
+  });
+}
+
+template <class T>
+void cross_entropy_backward(const T* logits, const int64_t* targets, int64_t ignore_index, const T* lse, const T* dloss,
+                            T* dlogits, int64_t rows, int64_t classes) {
+  const auto f = row_kernels<T>().cross_entropy_gradient;
+  for_rows(rows, classes, [&](int64_t first, int64_t n) {
+    for (int64_t r = first; r < first + n; ++r) {
+      T* dx = dlogits + r * classes;
+      if (targets[r] == ignore_index || lse[r] == -kInf<T>) {
+        std::fill_n(dx, classes, T(0));
+        continue;
+      }
+      f(logits + r * classes, lse[r], dloss[r], dx, classes);
+      dx[targets[r]] -= dloss[r];
+    }
+  });
+}
+
+template <class T>
+void argmax_rows(const T* x, int64_t* index, int64_t rows, int64_t d) {
+  check_width("argmax", d);
+  for_rows(rows, d, [&](int64_t first, int64_t n) {
+    for (int64_t r = first; r < first + n; ++r) {
+      const T* row = x + r * d;
+      int64_t best = 0;
+      for (int64_t j = 1; j < d; ++j)
+        if (row[j] > row[best] || (std::isnan(row[best]) && !std::isnan(row[j]))) best = j;
+      index[r] = best;
+    }
+  });
+}
+
+#define BG_INSTANTIATE(T)                                                                                            \
+  template void softmax_forward(const T*, T*, int64_t, int64_t);                                                     \
+  template void softmax_backward(const T*, const T*, T*, int64_t, int64_t);                                          \
+  template void log_softmax_forward(const T*, T*, int64_t, int64_t);                                                 \
+  template void log_softmax_backward(const T*, const T*, T*, int64_t, int64_t);                                      \
+  template void layer_norm_forward(const T*, const T*, const T*, double, T*, T*, T*, int64_t, int64_t);              \
+  template void layer_norm_backward(const T*, const T*, const T*, const T*, const T*, T*, T*, T*, int64_t, int64_t); \
+  template void rms_norm_forward(const T*, const T*, double, T*, T*, int64_t, int64_t);                              \
+  template void rms_norm_backward(const T*, const T*, const T*, const T*, T*, T*, int64_t, int64_t);                 \
+  template void cross_entropy_forward(const T*, const int64_t*, int64_t, T*, T*, int64_t, int64_t);                  \
+  template void cross_entropy_backward(const T*, const int64_t*, int64_t, const T*, const T*, T*, int64_t, int64_t); \
+  template void argmax_rows(const T*, int64_t*, int64_t, int64_t);
+BG_INSTANTIATE(float)
+BG_INSTANTIATE(double)
+
+}  // namespace bg::kernels
+#endif  // HWY_ONCE

@@ -1,0 +1,342 @@
+// Row-wise kernels: forwards against naive long double loops, backwards against finite differences of those loops, edge
+// cases, and bits that do not depend on the number of threads.
+#include <functional>
+
+#include "core/error.h"
+#include "core/kernels/bias.h"
+#include "core/kernels/rows.h"
+#include "tests/core/kernel_support.h"
+
+using namespace bg;
+using namespace bg::test;
+namespace k = bg::kernels;
+
+namespace {
+
+using Real = long double;
+using Row = std::vector<Real>;
+using RowFn = std::function<Row(const Row&)>;
+
+Row softmax_ref(const Row& x) {
+  const Real top = *std::max_element(x.begin(), x.end());
+  Row y;
+  Real sum = 0;
+  for (Real v : x) sum += std::exp(v - top);
+  for (Real v : x) y.push_back(std::exp(v - top) / sum);
+  return y;
+}
+
+Row log_softmax_ref(const Row& x) {
+  Row y = softmax_ref(x);
+  for (Real& v : y) v = std::log(v);
+  return y;
+}
+
+Row layer_norm_ref(const Row& x, Real eps) {
+  Real mean = 0, var = 0;
+  for (Real v : x) mean += v / x.size();
+  for (Real v : x) var += (v - mean) * (v - mean) / x.size();
+  Row y;
+  for (Real v : x) y.push_back((v - mean) / std::sqrt(var + eps));
+  return y;
+}
+
+Row rms_norm_ref(const Row& x, Real eps) {
+  Real square = 0;
+  for (Real v : x) square += v * v / x.size();
+  Row y;
+  for (Real v : x) y.push_back(v / std::sqrt(square + eps));
+  return y;
+}
+
+Row times(Row y, const Row& w) {
+  for (size_t i = 0; i < y.size(); ++i) y[i] *= w[i];
+  return y;
+}
+
+template <class T>
+Row row_of(const std::vector<T>& x, int64_t r, int64_t d) {
+  return Row(x.begin() + r * d, x.begin() + (r + 1) * d);
+}
+
+// f applied to every row.
+template <class T>
+Row by_rows(const std::vector<T>& x, int64_t d, const RowFn& f) {
+  Row all;
+  for (int64_t r = 0; r < int64_t(x.size()) / d; ++r)
+    for (Real v : f(row_of(x, r, d))) all.push_back(v);
+  return all;
+}
+
+// The gradient of sum f(x) dy by 4-point differences in long double, row by row.
+template <class T>
+Row gradient(const std::vector<T>& x, const std::vector<T>& dy, int64_t d, const RowFn& f) {
+  Row all;
+  for (int64_t r = 0; r < int64_t(x.size()) / d; ++r) {
+    for (int64_t j = 0; j < d; ++j) {
+      const Real h = 1e-3L;
+      auto at = [&](Real step) {
+        Row row = row_of(x, r, d);
+        row[j] += step;
+        const Row y = f(row);
+        Real sum = 0;
+        for (int64_t i = 0; i < d; ++i) sum += y[i] * dy[r * d + i];
+        return sum;
+      };
+      all.push_back((8 * (at(h) - at(-h)) - (at(2 * h) - at(-2 * h))) / (12 * h));
+    }
+  }
+  return all;
+}
+
+template <class T>
+constexpr double kTol = sizeof(T) == 4 ? 2e-6 : 1e-14;
+template <class T>
+constexpr double kGradTol = sizeof(T) == 4 ? 1e-5 : 1e-9;  // double: of the differences
+
+const std::pair<int64_t, int64_t> kShapes[] = {{0, 5}, {1, 1}, {3, 3}, {2, 7}, {5, 17}, {3, 65}};
+
+}  // namespace
+
+TEMPLATE_TEST_CASE("softmax and log-softmax rows, forward and backward", "[rows]", float, double) {
+  using T = TestType;
+  on_each_simd_target([&](const std::string& target) {
+    for (auto [rows, d] : kShapes) {
+      INFO(target << " " << rows << " x " << d);
+      const int64_t n = rows * d;
+      const auto x = normals<T>(n, 1, 2), dy = normals<T>(n, 2);
+      std::vector<T> y(n), dx(n);
+      k::softmax_forward(x.data(), y.data(), rows, d);
+      CHECK(relative_error(y, by_rows(x, d, softmax_ref)) < kTol<T>);
+      k::softmax_backward(y.data(), dy.data(), dx.data(), rows, d);
+      CHECK(relative_error(dx, gradient(x, dy, d, softmax_ref)) < kGradTol<T>);
+      auto in_place = dy;
+      k::softmax_backward(y.data(), in_place.data(), in_place.data(), rows, d);
+      CHECK(same_bits(dx, in_place));
+
+      k::log_softmax_forward(x.data(), y.data(), rows, d);
+      CHECK(relative_error(y, by_rows(x, d, log_softmax_ref)) < kTol<T>);
+      k::log_softmax_backward(y.data(), dy.data(), dx.data(), rows, d);
+      CHECK(relative_error(dx, gradient(x, dy, d, log_softmax_ref)) < kGradTol<T>);
+      in_place = dy;
+      k::log_softmax_backward(y.data(), in_place.data(), in_place.data(), rows, d);
+      CHECK(same_bits(dx, in_place));
+    }
+  });
+}
+
+TEMPLATE_TEST_CASE("masked rows: -infinity gives 0, a whole row of it zeros and zero gradient [R22]", "[rows]", float,
+                   double) {
+  using T = TestType;
+  const T inf = std::numeric_limits<T>::infinity(), nan = std::numeric_limits<T>::quiet_NaN();
+  const int64_t d = 19;
+  std::vector<T> x(4 * d, -inf), y(x.size()), dx(x.size(), T(5)), log_y(x.size());
+  const auto dy = normals<T>(4 * d, 3);
+  for (int j = 0; j < d; j += 2) x[d + j] = T(j);  // row 1 half masked, row 0 wholly
+  x[2 * d + 4] = T(1e4);                           // row 2 one-hot, huge
+  x[3 * d + 4] = nan;                              // row 3 masked but for a NaN, which must not be lost
+  k::softmax_forward(x.data(), y.data(), 4, d);
+  k::log_softmax_forward(x.data(), log_y.data(), 4, d);
+  for (int j = 0; j < d; ++j) {
+    CHECK(y[j] == 0);
+    CHECK(log_y[j] == -inf);
+    CHECK((y[d + j] > 0) == (j % 2 == 0));
+    CHECK(y[2 * d + j] == T(j == 4));
+    CHECK(log_y[2 * d + j] == (j == 4 ? T(0) : -inf));
+    CHECK(std::isnan(y[3 * d + j]));
+  }
+  k::softmax_backward(y.data(), dy.data(), dx.data(), 3, d);
+  for (int j = 0; j < d; ++j) {
+    CHECK(dx[j] == 0);
+    CHECK(std::isfinite(dx[d + j]));
+    if (j % 2) CHECK(dx[d + j] == 0);
+  }
+  k::log_softmax_backward(log_y.data(), dy.data(), dx.data(), 3, d);
+  for (int j = 0; j < d; ++j) CHECK(dx[j] == 0);
+  for (int j = 0; j < 3 * d; ++j) CHECK(std::isfinite(dx[j]));
+}
+
+TEMPLATE_TEST_CASE("layer norm and RMS norm rows, forward and backward", "[rows]", float, double) {
+  using T = TestType;
+  const double eps = 1e-3;  // one-element rows have no spread: nothing smaller would keep the differences smooth
+  on_each_simd_target([&](const std::string& target) {
+    for (auto [rows, d] : kShapes) {
+      INFO(target << " " << rows << " x " << d);
+      const int64_t n = rows * d;
+      const auto x = normals<T>(n, 1, 2, 1), dy = normals<T>(n, 2), gamma = normals<T>(d, 3), beta = normals<T>(d, 4);
+      const Row w(gamma.begin(), gamma.end());
+      std::vector<T> y(n), dx(n), dgamma(d), dbeta(d), mean(rows), rstd(rows);
+      const RowFn layer = [&](const Row& row) { return layer_norm_ref(row, eps); };
+      const RowFn rms = [&](const Row& row) { return rms_norm_ref(row, eps); };
+      const RowFn layer_w = [&](const Row& row) { return times(layer(row), w); };
+      const RowFn rms_w = [&](const Row& row) { return times(rms(row), w); };
+      // sum over rows of dy * h
+      auto weight_gradient = [&](const RowFn& f) {
+        const Row h = by_rows(x, d, f);
+        Row sum(d);
+        for (int64_t i = 0; i < n; ++i) sum[i % d] += h[i] * dy[i];
+        return sum;
+      };
+      Row want_beta(d), want_y = by_rows(x, d, layer_w);
+      for (int64_t i = 0; i < n; ++i) {
+        want_beta[i % d] += dy[i];
+        want_y[i] += beta[i % d];
+      }
+
+      k::layer_norm_forward(x.data(), gamma.data(), beta.data(), eps, y.data(), mean.data(), rstd.data(), rows, d);
+      CHECK(relative_error(y, want_y) < kTol<T>);
+      k::layer_norm_backward(x.data(), gamma.data(), mean.data(), rstd.data(), dy.data(), dx.data(), dgamma.data(),
+                             dbeta.data(), rows, d);
+      CHECK(relative_error(dx, gradient(x, dy, d, layer_w)) < kGradTol<T>);
+      CHECK(relative_error(dgamma, weight_gradient(layer)) < 2 * kTol<T>);
+      CHECK(relative_error(dbeta, want_beta) < kTol<T>);
+      auto in_place = dy;
+      k::layer_norm_backward<T>(x.data(), gamma.data(), mean.data(), rstd.data(), in_place.data(), in_place.data(),
+                                nullptr, nullptr, rows, d);
+      CHECK(same_bits(dx, in_place));
+
+      k::layer_norm_forward<T>(x.data(), nullptr, nullptr, eps, y.data(), mean.data(), rstd.data(), rows, d);
+      CHECK(relative_error(y, by_rows(x, d, layer)) < kTol<T>);
+      k::layer_norm_backward<T>(x.data(), nullptr, mean.data(), rstd.data(), dy.data(), dx.data(), nullptr, nullptr,
+                                rows, d);
+      CHECK(relative_error(dx, gradient(x, dy, d, layer)) < kGradTol<T>);
+      auto only_weights = dgamma;
+      k::layer_norm_backward<T>(x.data(), gamma.data(), mean.data(), rstd.data(), dy.data(), nullptr,
+                                only_weights.data(), dbeta.data(), rows, d);
+      CHECK(same_bits(dgamma, only_weights));
+
+      k::rms_norm_forward(x.data(), gamma.data(), eps, y.data(), rstd.data(), rows, d);
+      CHECK(relative_error(y, by_rows(x, d, rms_w)) < kTol<T>);
+      k::rms_norm_backward(x.data(), gamma.data(), rstd.data(), dy.data(), dx.data(), dgamma.data(), rows, d);
+      CHECK(relative_error(dx, gradient(x, dy, d, rms_w)) < kGradTol<T>);
+      CHECK(relative_error(dgamma, weight_gradient(rms)) < 2 * kTol<T>);
+    }
+  });
+}
+
+TEST_CASE("layer norm keeps its digits at mean 1e4 and spread 1e-3 [R26]", "[rows]") {
+  on_each_simd_target([&](const std::string& target) {
+    for (double eps : {1e-5, 1e-12}) {
+      for (int64_t d : {7, 256, 1027}) {
+        INFO(target << " d = " << d << " eps = " << eps);
+        const auto x = normals<double>(4 * d, 9, 1e-3, 1e4);
+        std::vector<double> y(4 * d), mean(4), rstd(4);
+        k::layer_norm_forward<double>(x.data(), nullptr, nullptr, eps, y.data(), mean.data(), rstd.data(), 4, d);
+        CHECK(relative_error(y, by_rows(x, d, [&](const Row& row) { return layer_norm_ref(row, eps); })) < 1e-8);
+      }
+    }
+  });
+  // Constant rows, and one that is far off: rounding must not give a negative variance.
+  for (float c : {0.1f, 1e4f, -3e8f}) {
+    const std::vector<float> x(37, c);
+    std::vector<float> y(37);
+    float mean = 0, rstd = 0;
+    k::layer_norm_forward<float>(x.data(), nullptr, nullptr, 1e-5, y.data(), &mean, &rstd, 1, 37);
+    for (float v : y) CHECK(std::abs(v) < 1e-1f);
+    CHECK(std::isfinite(rstd));
+  }
+}
+
+TEMPLATE_TEST_CASE("cross-entropy rows, forward and backward [R25]", "[rows]", float, double) {
+  using T = TestType;
+  const T inf = std::numeric_limits<T>::infinity();
+  on_each_simd_target([&](const std::string& target) {
+    for (auto [rows, d] : kShapes) {
+      INFO(target << " " << rows << " x " << d);
+      const int64_t n = rows * d;
+      const auto x = normals<T>(n, 1, 2), dloss = normals<T>(rows, 2);
+      std::vector<int64_t> targets(rows);
+      for (int64_t r = 0; r < rows; ++r) targets[r] = r == 1 ? -100 : (r * 7 + 3) % d;
+      std::vector<T> loss(rows), lse(rows), dx(n, T(9)), dy(n);
+      k::cross_entropy_forward(x.data(), targets.data(), -100, loss.data(), lse.data(), rows, d);
+      k::cross_entropy_backward(x.data(), targets.data(), -100, lse.data(), dloss.data(), dx.data(), rows, d);
+      const Row log_p = by_rows(x, d, log_softmax_ref);
+      Row want;
+      for (int64_t r = 0; r < rows; ++r) {
+        want.push_back(targets[r] < 0 ? 0 : -log_p[r * d + targets[r]]);
+        if (targets[r] >= 0) dy[r * d + targets[r]] = -dloss[r];
+      }
+      CHECK(relative_error(loss, want) < kTol<T>);
+      CHECK(relative_error(dx, gradient(x, dy, d, log_softmax_ref)) < kGradTol<T>);
+      auto in_place = x;
+      k::cross_entropy_backward(in_place.data(), targets.data(), -100, lse.data(), dloss.data(), in_place.data(), rows,
+                                d);
+      CHECK(same_bits(dx, in_place));
+    }
+  });
+  // Large logits keep the digits of their differences; a fully masked row has zero gradient.
+  std::vector<T> x = {T(100000), T(100001), T(100000.5), -inf, -inf, -inf};
+  const int64_t targets[] = {1, 0};
+  std::vector<T> loss(2), lse(2), dloss(2, T(1)), dx(6);
+  k::cross_entropy_forward(x.data(), targets, -1, loss.data(), lse.data(), 2, 3);
+  CHECK(std::abs(loss[0] - std::log(1 + std::exp(-1.0) + std::exp(-0.5))) < 1e-6);
+  CHECK(loss[1] == inf);
+  k::cross_entropy_backward(x.data(), targets, -1, lse.data(), dloss.data(), dx.data(), 2, 3);
+  for (int j = 3; j < 6; ++j) CHECK(dx[j] == 0);
+  for (int64_t bad : {int64_t{3}, int64_t{-2}}) {
+    const int64_t wrong[] = {0, bad};
+    std::string text;
+    try {
+      k::cross_entropy_forward(x.data(), wrong, -1, loss.data(), lse.data(), 2, 3);
+    } catch (const Error& e) {
+      text = e.what();
+    }
+    CHECK(text ==
+          str("[cross_entropy] target 1 is out of range: got ", bad, ", expected 0 to 2, or -1 to ignore the row."));
+  }
+}
+
+TEMPLATE_TEST_CASE("argmax, bias and column sums", "[rows]", float, double) {
+  using T = TestType;
+  const T inf = std::numeric_limits<T>::infinity(), nan = std::numeric_limits<T>::quiet_NaN();
+  const std::vector<T> x = {1, 5, 5, -inf, -inf, -inf, nan, -3, -2, 7, nan, 7};
+  int64_t index[4];
+  k::argmax_rows(x.data(), index, 4, 3);
+  CHECK(std::vector<int64_t>(index, index + 4) == std::vector<int64_t>{1, 0, 2, 0});
+  CHECK_THROWS_AS(k::argmax_rows(x.data(), index, 1, 0), Error);
+  CHECK_THROWS_AS(
+      k::rms_norm_forward(x.data(), x.data(), 1e-5, static_cast<T*>(nullptr), static_cast<T*>(nullptr), 1, 0), Error);
+
+  for (auto [rows, d] : kShapes) {
+    const auto a = normals<T>(rows * d, 1), bias = normals<T>(d, 2);
+    std::vector<T> y(rows * d), sums(d, T(3));
+    k::add_bias(a.data(), bias.data(), y.data(), rows, d);
+    k::column_sums(a.data(), sums.data(), rows, d);
+    Row want(d);
+    int64_t wrong = 0;
+    for (int64_t i = 0; i < rows * d; ++i) {
+      wrong += y[i] != a[i] + bias[i % d];
+      want[i % d] += a[i];
+    }
+    CHECK(wrong == 0);
+    CHECK(relative_error(sums, want) < kTol<T>);
+  }
+  const auto tall = normals<T>(1000003, 5);
+  T sum = 0;
+  k::column_sums(tall.data(), &sum, 1000003, 1);
+  Real want = 0;
+  for (T v : tall) want += v;
+  CHECK(std::abs(sum - want) < 1e5 * std::numeric_limits<T>::epsilon());
+}
+
+TEMPLATE_TEST_CASE("row kernels have the same bits for any number of threads", "[rows]", float, double) {
+  using T = TestType;
+  for (auto [rows, d] : {std::pair<int64_t, int64_t>{517, 1031}, {100003, 7}}) {
+    const int64_t n = rows * d;
+    const auto x = normals<T>(n, 1), dy = normals<T>(n, 2), gamma = normals<T>(d, 3);
+    std::vector<int64_t> targets(rows);
+    for (int64_t r = 0; r < rows; ++r) targets[r] = r % d;
+    check_same_bits_for_threads([&] {
+      std::vector<T> all(2 * n + 4 * rows + 3 * d);  // every result, in one piece
+      T *y = all.data(), *dx = y + n, *mean = dx + n, *rstd = mean + rows, *loss = rstd + rows, *lse = loss + rows,
+        *dgamma = lse + rows, *dbeta = dgamma + d, *sums = dbeta + d;
+      k::softmax_forward(x.data(), y, rows, d);
+      k::softmax_backward(y, dy.data(), dx, rows, d);
+      k::cross_entropy_forward(dx, targets.data(), -1, loss, lse, rows, d);
+      k::layer_norm_forward(x.data(), gamma.data(), gamma.data(), 1e-5, y, mean, rstd, rows, d);
+      k::layer_norm_backward(x.data(), gamma.data(), mean, rstd, dy.data(), dx, dgamma, dbeta, rows, d);
+      k::column_sums(dx, sums, rows, d);
+      return all;
+    });
+  }
+}

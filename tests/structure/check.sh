@@ -1,0 +1,52 @@
+#!/bin/sh
+# The rules of structure that a compiler does not enforce:  check.sh ROOT [compile_commands.json]
+# Prints one line per violation, "rule: where", and fails if there is one. Each rule is proved by check_test.sh.
+root=${1:?usage: check.sh ROOT [compile_commands.json]}
+cd "$root" || exit 2
+found=$(mktemp)
+trap 'rm -f "$found"' EXIT
+
+# rule <name>: prefixes the lines of grep, which are violations.
+rule() { sed "s|^|$1: |" >>"$found"; }
+sources() { grep -rnE --include='*.h' --include='*.cpp' "$@"; }
+includes() { pattern=$1; shift; sources "^[[:space:]]*#[[:space:]]*include[[:space:]]*[<\"]($pattern)" "$@"; }
+outside() { grep -vE "^($1)"; }  # drops the places where something is allowed
+
+# Dependencies point one way: core <- autograd <- nn <- models <- examples; only tests may include tests.
+includes '(autograd|nn|models|examples|tests)/' core | rule layers
+includes '(nn|models|examples|tests)/' autograd | rule layers
+includes '(models|examples|tests)/' nn | rule layers
+includes '(examples|tests)/' models | rule layers
+includes 'tests/' examples | rule layers
+includes '\.\.?/' core autograd nn models examples tests | rule 'includes start at the root'
+
+all='core autograd nn models examples tests'
+# shellcheck disable=SC2086
+{
+  includes '([a-z0-9_]+/)*cblas\.h' $all | outside 'core/gemm\.cpp:' | rule 'BLAS only in core/gemm.cpp'
+  includes '(oneapi/)?tbb/' $all | outside 'core/parallel' | rule 'oneTBB only in core/parallel'
+  includes '(hwy/|[a-z0-9]*intrin\.h|arm_(neon|sve)\.h)' $all |
+    outside 'core/kernels/|core/gemm|tests/structure/' | rule 'SIMD only in core/kernels and core/gemm'
+}
+sources 'std::(jthread|async|thread[^:a-z_])|pthread_create' core autograd nn models examples |
+  outside 'core/parallel' | rule 'threads only in core/parallel'
+
+fast='-Ofast|-ffast-math|-funsafe-math-optimizations|-ffinite-math-only|-fassociative-math|-freciprocal-math'
+find . \( -name build -o -path ./tests/structure \) -prune -o \( -name CMakeLists.txt -o -name '*.cmake' -o -name 'CMake*.json' \) -print |
+  xargs grep -nE -e "$fast" /dev/null | rule 'no fast-math'
+# shellcheck disable=SC2086
+sources 'pragma GCC optimize|attribute__.*optimize|float_control|fp contract' $all | rule 'no fast-math'
+if [ -n "$2" ]; then grep -noE -e "($fast).*" "$2" | cut -c 1-200 | rule 'no fast-math'; fi
+
+for name in * .[!.]*; do
+  case $name in
+    core | autograd | nn | models | tests | examples | README.md | LICENSE | CMakeLists.txt | CMakePresets.json) ;;
+    .* | build | build-* | runs | compile_commands.json) ;;  # settings, and what .gitignore names
+    *) echo "$name" | rule 'no other name at the top' ;;
+  esac
+done
+
+if [ -s "$found" ]; then
+  cat "$found"
+  exit 1
+fi

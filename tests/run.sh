@@ -6,5 +6,5 @@ source "$(dirname "$0")/../examples/setup.sh"
 install_packages $needed catch2
 configure -DBUILD_TESTING=ON
 build
-say "Testing"
-ctest --preset release --parallel "$(nproc)" --progress
+say "Testing (each test's line: build/test.log)"
+ctest --preset release --parallel "$(nproc)" | tee build/test.log | grep -vE '^ +Start +[0-9]+: |\.\.\. +Passed +[0-9.]+ sec$'

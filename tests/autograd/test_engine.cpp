@@ -20,7 +20,7 @@ TEST_CASE("a diamond adds both paths") {
   CHECK(x.grad().flat(0) == 2.0 * 12 * 7);
 }
 
-TEST_CASE("[R13] backward twice with retain_graph doubles the leaf's gradient exactly; without it is an error") {
+TEST_CASE("[R13] backward twice with retain_graph doubles the leaf's gradient exactly, without it fails") {
   Var x = leaf({2, -1});
   const Var y = sum(x * x * x);
   y.backward({}, true);
@@ -64,7 +64,7 @@ TEST_CASE("grad() of an interior value counts only paths from it") {
   CHECK(grad({sum(y)}, {x})[0].value().flat(0) == 27);
 }
 
-TEST_CASE("no_grad records nothing; detach cuts") {
+TEST_CASE("no_grad records nothing, detach cuts") {
   Var x = leaf({3});
   {
     NoGrad off;

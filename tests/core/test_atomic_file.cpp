@@ -133,7 +133,7 @@ TEST_CASE("atomic file: a full disk is an Error, and the old file stays") {
   CHECK(count == 1);
 }
 
-TEST_CASE("atomic file: symbolic links are kept; folders, devices and missing folders are refused") {
+TEST_CASE("atomic file: symbolic links are kept, and folders, devices and missing folders refused") {
   Folder folder;
   bg::write_file_atomically(folder.path / "target", "old");
   fs::create_symlink("target", folder.path / "link");

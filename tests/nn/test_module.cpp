@@ -51,7 +51,7 @@ using Names = std::vector<std::string>;
 
 }  // namespace
 
-TEST_CASE("Module: parameters by path, in order of registration; a tied one once [R32]") {
+TEST_CASE("Module: parameters by path, in order of registration, a tied one once [R32]") {
   Tree tree;
   CHECK(paths(tree.named_parameters()) == Names{"tied", "branch.b", "branch.left.w", "branch.rights.0.w"});
   CHECK(paths(tree.parameters()) == Names{"tied", "branch.b", "branch.rights.0.w"});

@@ -113,7 +113,7 @@ TEST_CASE("Optimizer: f32 follows f64, and bits do not depend on the number of t
   CHECK(worst < 1e-4);
 }
 
-TEST_CASE("Optimizer: state goes round by path; the next step has the same bits") {
+TEST_CASE("Optimizer: state goes round by path, the next step has the same bits") {
   NamedParameters a = random_parameters(2), b = random_parameters(2);
   AdamW first(a);
   first.step(0.01);

@@ -38,6 +38,9 @@ find . \( -name build -o -path ./tests/structure \) -prune -o \( -name CMakeList
 sources 'pragma GCC optimize|attribute__.*optimize|float_control|fp contract' $all | rule 'no fast-math'
 if [ -n "$2" ]; then grep -noE -e "($fast).*" "$2" | cut -c 1-200 | rule 'no fast-math'; fi
 
+# ctest would make two tests of such a name, neither of which exists (a semicolon divides CMake lists).
+find tests -name '*.cpp' -exec grep -zoHE 'TEST_CASE\([^{;]*;' {} + | tr -d '\n' | tr '\0' '\n' | rule 'no semicolon in a test name'
+
 for name in * .[!.]*; do
   case $name in
     core | autograd | nn | models | tests | examples | README.md | LICENSE | CMakeLists.txt | CMakePresets.json) ;;

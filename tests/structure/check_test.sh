@@ -41,6 +41,9 @@ plant 'threads only in core/parallel' core/tensor.cpp 'auto f = std::async(g);'
 plant 'no fast-math' CMakeLists.txt 'add_compile_options(-ffast-math)'
 plant 'no fast-math' core/planted.cmake 'add_compile_options(-Ofast)'
 plant 'no fast-math' core/tensor.cpp '#pragma GCC optimize("fast-math")'
+plant 'no semicolon in a test name' tests/core/planted.cpp 'TEST_CASE("one; two") { int x; }'
+plant 'no semicolon in a test name' tests/nn/planted.cpp 'TEMPLATE_TEST_CASE(
+    "a long name: one; two", "", float) {}'
 plant 'no other name at the top' utils.cpp '// a stray file'
 mkdir "$copy/build"
 plant 'no fast-math' build/commands.json '"command": "c++ -O3 -funsafe-math-optimizations x.cpp"' build/commands.json

@@ -10,6 +10,7 @@
 
 #include "core/error.h"
 #include "core/kernels/attention.h"
+#include "core/kernels/simd.h"
 #include "core/parallel.h"
 #include "tests/catch.h"
 
@@ -303,6 +304,19 @@ TEST_CASE("attention agrees with naive long double loops in float: to 3e-6") {
     if (c.spread == 1) check_case<float>(c, 3e-6);
 }
 
+TEST_CASE("attention agrees with naive loops on every instruction set of this machine") {
+  for (const std::string& target : bg::simd_targets()) {
+    bg::use_simd_target(target);
+    INFO(target);
+    for (const Case& c : {Case{2, 2, 66, 66, 16, 16, true, 0.3, {66, 40}, true, 5}, Case{1, 2, 13, 37, 7, 5},
+                          Case{1, 1, 1, 50, 20, 33}, Case{1, 1, 60, 9, 4, 4, true}}) {
+      check_case<double>(c, 1e-13);
+      check_case<float>(c, 3e-6);
+    }
+  }
+  bg::use_simd_target(bg::simd_targets().front());
+}
+
 TEST_CASE("the naive backward of attention agrees with finite differences of the naive forward") {
   int compared = 0;
   for (const Case& c : cases()) {
@@ -480,6 +494,7 @@ TEST_CASE("attention says what is wrong with its arguments") {
     CHECK_THROWS_AS(run.forward(), bg::Error);
   };
   throws([](Case& c) { c.keys = -1; });
+  throws([](Case& c) { c.d_key = 0; });
   throws([](Case& c) { c.dropout = 1; });
   throws([](Case& c) { c.lengths[1] = 4; });
   throws([](Case& c) { c.lengths[0] = -1; });

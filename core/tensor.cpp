@@ -124,6 +124,7 @@ Tensor Tensor::rand(const Shape& shape, Rng& rng, double low, double high, DType
 }
 
 bool Tensor::is_contiguous() const {
+  if (numel() == 0) return true;
   int64_t expected = 1;
   for (int d = rank() - 1; d >= 0; --d) {
     if (shape_[d] != 1 && strides_[d] != expected) return false;

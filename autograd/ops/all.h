@@ -3,6 +3,8 @@
 #pragma once
 
 #include "autograd/ops/arithmetic.h"
+#include "autograd/ops/attention.h"
+#include "autograd/ops/boosted_attention.h"
 #include "autograd/ops/matmul.h"
 #include "autograd/ops/reduce.h"
 #include "autograd/ops/select.h"
@@ -27,6 +29,8 @@ using AllOps = OpList<Identity, Add, Sub, Mul, Div, Affine,                     
                       Where, Maximum, Minimum,                                        // select.h
                       Exp, Log, Log1p, Sqrt, Sin, Cos, Square, Erf, Pow, Abs, Clamp,  // unary.h, primitive
                       Tanh, Sigmoid, Relu, Silu, Gelu,                                // unary.h, fused
-                      MatMul>;                                                        // matmul.h
+                      MatMul,                                                         // matmul.h
+                      Attention, Twicing,                                             // attention.h
+                      StandardAttention, TwicingAttention, BoostedAttention>;         // boosted_attention.h
 
 }  // namespace bg

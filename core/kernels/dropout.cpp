@@ -39,21 +39,25 @@ void philox_words(MaskKey key, uint64_t first, int64_t counters, uint32_t* out) 
   const auto multiply = [&](V a, uint32_t by) BG_LANES {  // 32 x 32 -> 64 bits of the low halves
     return hn::BitCast(d, hn::MulEven(hn::BitCast(d32, a), hn::Set(d32, by)));
   };
+  constexpr int kRounds = 10;
+  uint64_t k0[kRounds], k1[kRounds];
+  for (uint32_t i = 0; i < kRounds; ++i) {
+    k0[i] = static_cast<uint32_t>(key.seed) + i * 0x9E3779B9;
+    k1[i] = static_cast<uint32_t>(key.seed >> 32) + i * 0xBB67AE85;
+  }
   for (int64_t i = 0; i < counters; i += step) {
     // One counter per 64-bit lane, its four words in the low halves of four vectors. The high halves may hold anything:
     // the products do not read them.
     const V index = hn::Add(hn::Set(d, first + static_cast<uint64_t>(i)), hn::Iota(d, 0));
     V c0 = index, c1 = hn::ShiftRight<32>(index);
     V c2 = hn::Set(d, key.stream), c3 = hn::Set(d, key.stream >> 32);
-    uint32_t k0 = static_cast<uint32_t>(key.seed), k1 = static_cast<uint32_t>(key.seed >> 32);
-    for (int round = 0; round < 10; ++round) {
+    HWY_UNROLL(10)
+    for (int round = 0; round < kRounds; ++round) {
       const V a = multiply(c0, 0xD2511F53), b = multiply(c2, 0xCD9E8D57);
-      c0 = hn::Xor(hn::Xor(hn::ShiftRight<32>(b), c1), hn::Set(d, uint64_t{k0}));
-      c2 = hn::Xor(hn::Xor(hn::ShiftRight<32>(a), c3), hn::Set(d, uint64_t{k1}));
+      c0 = hn::Xor3(hn::ShiftRight<32>(b), c1, hn::Set(d, k0[round]));
+      c2 = hn::Xor3(hn::ShiftRight<32>(a), c3, hn::Set(d, k1[round]));
       c1 = b;
       c3 = a;
-      k0 += 0x9E3779B9;
-      k1 += 0xBB67AE85;
     }
     const V first_pair = hn::Or(hn::And(c0, low_half), hn::ShiftLeft<32>(c1));
     const V second_pair = hn::Or(hn::And(c2, low_half), hn::ShiftLeft<32>(c3));

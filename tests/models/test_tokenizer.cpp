@@ -188,7 +188,7 @@ TEST_CASE("training: merges of small texts worked out by hand") {
 }
 
 TEST_CASE("training and encoding do not depend on the number of threads, and encoding follows the definition") {
-  const std::string text = made_up_text(2500000);
+  const std::string text = made_up_text(1500000);
   std::string json;
   Ids ids;
   for (const int threads : {1, 2, 4}) {

@@ -41,15 +41,6 @@ std::string where(const Node& node) {
   return node.scope.empty() ? std::string(node.name()) : str(node.name(), " in ", node.scope);
 }
 
-std::string position(const Shape& shape, int64_t flat) {
-  Shape index = shape;
-  for (int d = shape.rank() - 1; d >= 0; --d) {
-    index[d] = flat % shape[d];
-    flat /= shape[d];
-  }
-  return str(index);
-}
-
 Tensor run_hooks(const std::vector<Hook>& hooks, Tensor grad, std::string_view what, bool create_graph) {
   for (const Hook& hook : hooks) {
     const Tensor replaced = hook(grad);
@@ -216,7 +207,7 @@ class Walk {
     if (AnomalyMode::enabled()) {
       const int64_t bad = num::first_non_finite(g.value());
       BG_CHECK(bad < 0, where(node), str("gradient of ", node.input_name(i), " is not finite"),
-               str(g.value().flat(bad), " at ", position(g.shape(), bad), " of ", g.shape()), "finite numbers",
+               str(g.value().flat(bad), " at ", position_of(g.shape(), bad), " of ", g.shape()), "finite numbers",
                "look at this op's inputs");
     }
     return g;

@@ -79,6 +79,16 @@ inline Shape contiguous_strides(const Shape& shape) {
   return strides;
 }
 
+/// The index of the flat-th element in row-major order.
+inline Shape position_of(const Shape& shape, int64_t flat) {
+  Shape index = shape;
+  for (int d = shape.rank() - 1; d >= 0; --d) {
+    index[d] = flat % shape[d];
+    flat /= shape[d];
+  }
+  return index;
+}
+
 /// NumPy's broadcasting: align at the end, sizes must agree or be 1.
 inline Shape broadcast_shapes(const Shape& a, const Shape& b, std::string_view op) {
   const int rank = std::max(a.rank(), b.rank());

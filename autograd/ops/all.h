@@ -5,6 +5,7 @@
 #include "autograd/ops/arithmetic.h"
 #include "autograd/ops/attention.h"
 #include "autograd/ops/boosted_attention.h"
+#include "autograd/ops/indexing.h"
 #include "autograd/ops/matmul.h"
 #include "autograd/ops/reduce.h"
 #include "autograd/ops/select.h"
@@ -24,8 +25,9 @@ struct OpList {
 };
 
 using AllOps = OpList<Identity, Add, Sub, Mul, Div, Affine,                           // arithmetic.h
-                      Sum, SumTo, Expand,                                             // reduce.h
+                      Sum, SumTo, Expand, LogSumExp,                                  // reduce.h
                       Reshape, Permute, Slice, Place, Concat, Split,                  // shape.h
+                      Gather, ScatterAdd, Max, Min,                                   // indexing.h
                       Where, Maximum, Minimum,                                        // select.h
                       Exp, Log, Log1p, Sqrt, Sin, Cos, Square, Erf, Pow, Abs, Clamp,  // unary.h, primitive
                       Tanh, Sigmoid, Relu, Silu, Gelu,                                // unary.h, fused

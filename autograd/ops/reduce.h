@@ -1,8 +1,10 @@
-// Sums over dimensions and their transpose, broadcasting.
+// Sums over dimensions and their transpose, broadcasting; mean, variance, log-sum-exp.
 #pragma once
 
 #include "autograd/ops/arithmetic.h"
 #include "autograd/ops/shape.h"
+#include "autograd/ops/unary.h"
+#include "core/indexing.h"
 #include "core/tensor_ops.h"
 
 namespace bg {
@@ -143,5 +145,50 @@ inline Var variance(const Var& x, std::vector<int> dims = {}, bool unbiased = fa
            "unbiased = false");
   return squares / (unbiased ? n - 1 : n);
 }
+
+/// y = log(sum(exp(x))) along a dimension, without overflow;  dx = dy exp(x - y), the softmax of x. Where every x is
+/// -infinity, y is too and dx = 0.
+struct LogSumExp {
+  static constexpr std::string_view name = "logsumexp";
+  static inline const std::array inputs{In{"x"}};
+  struct Args {
+    int dim = -1;
+    bool keepdim = false;
+  };
+
+  template <class S>
+  static Arrs<S> reference(const Arrs<S>& in, const Args& a) {
+    const Arr<S> e = map(in[0], [](S x) { return sc::exp(x); });
+    return {map(Sum::reference(Arrs<S>{e}, {{a.dim}, a.keepdim})[0], [](S s) { return sc::log(s); })};
+  }
+  static Tensor forward(Saved& saved, const Tensors& in, const Args& a) {
+    saved.keep_input(0, in[0]);
+    const Tensor y = num::logsumexp(in[0], a.dim);
+    const Tensor shaped = a.keepdim ? y : y.squeeze(a.dim);
+    saved.keep_output(0, shaped);
+    return shaped;
+  }
+  static Var softmax(const Backward<Var, Args>& b) {
+    const Var y = reshape(b[1], kept(b));
+    return exp(b[0] - where(equal(y.value(), -INFINITY), Tensor::scalar(0, y.dtype()), y));
+  }
+  static Vars backward(const Backward<Var, Args>& b) { return {reshape(b.dy(), kept(b)) * softmax(b)}; }
+  static std::vector<Sample<Args>> samples(Rng& r) {
+    return {{"last", {-1}, {normal(r, {2, 3})}},
+            {"first, kept", {0, true}, {normal(r, {3, 2})}},
+            {"middle", {1}, {normal(r, {2, 5, 3})}},
+            {"size 1", {-1}, {normal(r, {2, 1})}}};
+  }
+  static std::vector<Mutant<Var, Args>> mutants() {
+    return {{"softmax omitted", [](auto& b) { return Vars{expand(reshape(b.dy(), kept(b)), b.input_shape(0))}; }},
+            {"y's shift omitted", [](auto& b) { return Vars{reshape(b.dy(), kept(b)) * exp(b[0])}; }}};
+  }
+
+ private:
+  static Shape kept(const Backward<Var, Args>& b) {  // y's shape with the dimension as 1
+    return detail::with_size(b.input_shape(0), b.args.dim, 1, name);
+  }
+};
+inline Var logsumexp(const Var& x, int dim, bool keepdim = false) { return apply<LogSumExp>({dim, keepdim}, {x})[0]; }
 
 }  // namespace bg

@@ -1,0 +1,174 @@
+#include "core/indexing.h"
+
+#include <cmath>
+#include <limits>
+
+#include "core/elementwise.h"
+
+namespace bg::num {
+namespace {
+
+// A contiguous tensor around one dimension: (outer, n, inner).
+struct Lines {
+  int64_t outer = 1, n = 1, inner = 1;
+
+  Lines(const Shape& shape, int dim) : n(shape[dim]) {
+    for (int d = 0; d < dim; ++d) outer *= shape[d];
+    for (int d = dim + 1; d < shape.rank(); ++d) inner *= shape[d];
+  }
+};
+
+// f(o, begin, end) for blocks of neighbouring lines, in parallel; every line belongs to one block.
+template <class F>
+void for_lines(const Lines& l, F f) {
+  if (l.outer == 0 || l.inner == 0) return;
+  constexpr int64_t kWidth = 256;  // lines that share cache lines, few enough to make many blocks
+  const int64_t width = std::min(l.inner, kWidth), blocks = (l.inner + width - 1) / width;
+  const int64_t grain = std::max<int64_t>(1, kElementwiseGrain / std::max<int64_t>(1, l.n * width));
+  parallel_for(l.outer * blocks, grain, [&](int64_t b, int64_t e) {
+    for (int64_t c = b; c < e; ++c) {
+      const int64_t begin = c % blocks * width;
+      f(c / blocks, begin, std::min(begin + width, l.inner));
+    }
+  });
+}
+
+Shape with_size(Shape shape, int dim, int64_t size) {
+  shape[dim] = size;
+  return shape;
+}
+
+// The indices as contiguous i64, checked against the shape that holds them.
+Tensor checked_index(std::string_view op, const Tensor& index, const Shape& shape, int dim) {
+  check_indices(op, index, shape[dim]);
+  const bool shared = index.rank() == 1 && shape.rank() != 1;
+  BG_CHECK(shared || (index.rank() == shape.rank() && with_size(index.shape(), dim, shape[dim]) == shape), op,
+           "the index has a wrong shape", str(index.shape(), " for ", shape),
+           str("(k,) or the same but for dimension ", dim));
+  return index.to(DType::i64).contiguous();
+}
+
+template <bool Largest>
+Tensor arg_extreme(std::string_view op, const Tensor& x, int dim) {
+  dim = x.shape().dim(dim, op);
+  const Lines l(x.shape(), dim);
+  BG_CHECK(l.n > 0, op, "no elements to choose from", str("shape ", x.shape(), ", dimension ", dim), "size 1 or more");
+  Tensor best = Tensor::empty(with_size(x.shape(), dim, 1), DType::i64);
+  int64_t* out = best.mutable_data<int64_t>(op);
+  dispatch_float(op, x.dtype(), [&]<class T>() {
+    const Tensor whole = x.contiguous();
+    const T* from = whole.data<T>();
+    for_lines(l, [&](int64_t o, int64_t begin, int64_t end) {
+      const T* first = from + o * l.n * l.inner;
+      int64_t* at = out + o * l.inner;
+      for (int64_t i = begin; i < end; ++i) at[i] = 0;
+      for (int64_t k = 1; k < l.n; ++k)
+        for (int64_t i = begin; i < end; ++i) {
+          const T v = first[k * l.inner + i], b = first[at[i] * l.inner + i];
+          if ((Largest ? v > b : v < b) || (std::isnan(v) && !std::isnan(b))) at[i] = k;
+        }
+    });
+  });
+  return best;
+}
+
+}  // namespace
+
+void check_indices(std::string_view op, const Tensor& index, int64_t limit) {
+  BG_CHECK(index.defined() && is_index(index.dtype()), op, "not an index tensor",
+           index.defined() ? str(index.dtype()) : "no data", "i32 or i64");
+  const Tensor whole = index.contiguous();
+  auto scan = [&]<class I>(const I* v) {
+    for (int64_t i = 0; i < whole.numel(); ++i)
+      BG_CHECK(v[i] >= 0 && v[i]<limit, op, "index out of range",
+                                 str(v[i], " at position ", position_of(whole.shape(), i), " of the index"), limit> 0
+                   ? str("0 to ", limit - 1)
+                   : "no index: the dimension is empty");
+  };
+  if (whole.dtype() == DType::i32)
+    scan(whole.data<int32_t>());
+  else
+    scan(whole.data<int64_t>());
+}
+
+Tensor gather(const Tensor& x, int dim, const Tensor& index) {
+  constexpr std::string_view op = "gather";
+  dim = x.shape().dim(dim, op);
+  const Tensor ix = checked_index(op, index, x.shape(), dim), from = x.contiguous();
+  const bool shared = ix.rank() != x.rank();
+  const int64_t count = ix.size(shared ? 0 : dim);
+  const Lines l(x.shape(), dim);
+  Tensor y = Tensor::empty(with_size(x.shape(), dim, count), x.dtype());
+  const int64_t* at = ix.data<int64_t>();
+  dispatch_float(op, x.dtype(), [&]<class T>() {
+    const T* px = from.data<T>();
+    T* py = y.mutable_data<T>(op);
+    const int64_t grain = std::max<int64_t>(1, kElementwiseGrain / std::max<int64_t>(1, l.inner));
+    parallel_for(l.outer * count, grain, [&](int64_t b, int64_t e) {
+      for (int64_t row = b; row < e; ++row) {  // row = (o, k)
+        const T* line = px + row / count * l.n * l.inner;
+        T* out = py + row * l.inner;
+        if (shared)
+          std::copy_n(line + at[row % count] * l.inner, l.inner, out);
+        else
+          for (int64_t i = 0; i < l.inner; ++i) out[i] = line[at[row * l.inner + i] * l.inner + i];
+      }
+    });
+  });
+  return y;
+}
+
+Tensor scatter_add(const Tensor& x, int dim, const Tensor& index, const Shape& shape) {
+  constexpr std::string_view op = "scatter_add";
+  dim = shape.dim(dim, op);
+  const Tensor ix = checked_index(op, index, shape, dim), from = x.contiguous();
+  const bool shared = ix.rank() != shape.rank();
+  const int64_t count = ix.size(shared ? 0 : dim);
+  BG_CHECK(x.shape() == with_size(shape, dim, count), op, "values do not fit the index", str(x.shape()),
+           str(with_size(shape, dim, count)));
+  const Lines l(shape, dim);
+  Tensor y = Tensor::zeros(shape, x.dtype());
+  const int64_t* at = ix.data<int64_t>();
+  dispatch_float(op, x.dtype(), [&]<class T>() {
+    const T* px = from.data<T>();
+    T* py = y.mutable_data<T>(op);
+    for_lines(l, [&](int64_t o, int64_t begin, int64_t end) {
+      T* line = py + o * l.n * l.inner;
+      for (int64_t k = 0; k < count; ++k) {
+        const int64_t row = o * count + k;
+        const T* in = px + row * l.inner;
+        for (int64_t i = begin; i < end; ++i) line[at[shared ? k : row * l.inner + i] * l.inner + i] += in[i];
+      }
+    });
+  });
+  return y;
+}
+
+Tensor argmax(const Tensor& x, int dim) { return arg_extreme<true>("argmax", x, dim); }
+Tensor argmin(const Tensor& x, int dim) { return arg_extreme<false>("argmin", x, dim); }
+
+Tensor logsumexp(const Tensor& x, int dim) {
+  constexpr std::string_view op = "logsumexp";
+  dim = x.shape().dim(dim, op);
+  const Lines l(x.shape(), dim);
+  Tensor y = Tensor::empty(with_size(x.shape(), dim, 1), x.dtype());
+  dispatch_float(op, x.dtype(), [&]<class T>() {
+    const Tensor whole = x.contiguous();
+    const T* from = whole.data<T>();
+    T* out = y.mutable_data<T>(op);
+    for_lines(l, [&](int64_t o, int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const T* line = from + o * l.n * l.inner + i;
+        T largest = -std::numeric_limits<T>::infinity();
+        for (int64_t k = 0; k < l.n; ++k) largest = std::max(largest, line[k * l.inner]);
+        double sum = 0;  // NaN, which max does not see, comes through here
+        const double shift = std::isinf(largest) ? 0 : largest;
+        for (int64_t k = 0; k < l.n; ++k) sum += std::exp(static_cast<double>(line[k * l.inner]) - shift);
+        out[o * l.inner + i] = static_cast<T>(shift + std::log(sum));
+      }
+    });
+  });
+  return y;
+}
+
+}  // namespace bg::num

@@ -109,6 +109,18 @@ HWY_INLINE void covering_tile(int64_t rows, int64_t cols, int64_t k, const T* a,
   }
 }
 
+// The tile at an edge: writes the given rows and columns only.
+template <Left kLeft, class T>
+HWY_INLINE void exact_tile(int64_t rows, int64_t cols, int64_t k, const T* a, int64_t lda, const T* b, int64_t ldb,
+                           T alpha, T* c, int64_t ldc, bool add) {
+  const int64_t width = 2 * hn::Lanes(TileTag<T>());
+  if (rows == kRows && cols == width) return tile<kRows, 2, kLeft>(k, a, lda, b, ldb, alpha, c, ldc, add);
+  HWY_ALIGN T whole[kTileRows * kTileCols];
+  covering_tile<kLeft>(rows, cols, k, a, lda, b, ldb, alpha, whole, width, false);
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t x = 0; x < cols; ++x) c[r * ldc + x] = (add ? c[r * ldc + x] : T(0)) + whole[r * width + x];
+}
+
 // The part [begin, end) of the inner dimension that a tile needs; empty: none.
 struct Range {
   int64_t begin, end;
@@ -125,7 +137,6 @@ HWY_INLINE void product(int64_t m, int64_t n, const T* a, int64_t lda, const T* 
                         int64_t ldc, bool add, F&& range) {
   const TileTag<T> d;
   const int64_t cols_per_tile = 2 * hn::Lanes(d);
-  HWY_ALIGN T edge[kTileRows * kTileCols];
   for (int64_t j = 0; j < n; j += cols_per_tile) {
     for (int64_t i = 0; i < m; i += kRows) {
       const int64_t rows = std::min<int64_t>(kRows, m - i), cols = std::min(cols_per_tile, n - j);
@@ -135,15 +146,10 @@ HWY_INLINE void product(int64_t m, int64_t n, const T* a, int64_t lda, const T* 
       const T* left = kLeft == Left::kRowMajor ? a + i * lda + p.begin : a + p.begin * lda + i;
       const T* right = b + p.begin * ldb + j;
       T* to = c + i * ldc + j;
-      if (rows == kRows && cols == cols_per_tile) {
-        tile<kRows, 2, kLeft>(k, left, lda, right, ldb, alpha, to, ldc, add);
-      } else if (kEdge == Edge::kPadded) {
+      if constexpr (kEdge == Edge::kPadded) {
         covering_tile<kLeft>(rows, cols, k, left, lda, right, ldb, alpha, to, ldc, add);
       } else {
-        covering_tile<kLeft>(rows, cols, k, left, lda, right, ldb, alpha, edge, cols_per_tile, false);
-        for (int64_t r = 0; r < rows; ++r)
-          for (int64_t x = 0; x < cols; ++x)
-            to[r * ldc + x] = (add ? to[r * ldc + x] : T(0)) + edge[r * cols_per_tile + x];
+        exact_tile<kLeft>(rows, cols, k, left, lda, right, ldb, alpha, to, ldc, add);
       }
     }
   }
@@ -153,10 +159,12 @@ HWY_INLINE void product(int64_t m, int64_t n, const T* a, int64_t lda, const T* 
 template <class T>
 void copy_into(const T* from, int64_t stride, int64_t rows, int64_t cols, T* to, int64_t width) {
   const TileTag<T> d;
-  const int64_t lanes = hn::Lanes(d);
+  const hn::CappedTag<T, 16 / sizeof(T)> small;
+  const int64_t lanes = hn::Lanes(d), small_lanes = hn::Lanes(small);
   for (int64_t r = 0; r < rows; ++r, from += stride, to += width) {
     int64_t x = 0;
     for (; x + lanes <= cols; x += lanes) hn::StoreU(hn::LoadU(d, from + x), d, to + x);
+    for (; x + small_lanes <= cols; x += small_lanes) hn::StoreU(hn::LoadU(small, from + x), small, to + x);
     for (; x < cols; ++x) to[x] = from[x];
     for (; x < width; ++x) to[x] = T(0);
   }
@@ -196,7 +204,7 @@ void transpose_into(const T* from, int64_t stride, int64_t rows, int64_t cols, T
 #endif
   for (; r < rows; ++r)
     for (int64_t x = 0; x < cols; ++x) to[x * width + r] = from[r * stride + x];
-  for (int64_t x = 0; x < cols; ++x) std::fill(to + x * width + rows, to + (x + 1) * width, T(0));
+  for (int64_t x = 0; x < cols && rows < width; ++x) std::fill(to + x * width + rows, to + (x + 1) * width, T(0));
 }
 
 }  // namespace HWY_NAMESPACE

@@ -4,12 +4,14 @@
 #include <cmath>
 #include <limits>
 #include <random>
+#include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include "core/error.h"
 #include "core/gemm.h"
+#include "core/kernels/simd.h"
 #include "core/parallel.h"
 #include "tests/catch.h"
 
@@ -71,7 +73,8 @@ void check_products(double tolerance) {
                              {130, 1, 65},
                              {65, 33, 1},
                              {129, 100, 257},
-                             {300, 300, 40}}) {
+                             {300, 300, 40},
+                             {70, 420, 300}}) {
         for (int64_t pad : {0, 3}) {
           const Product<T> p{ta, tb, m, n, k, pad};
           const auto a = randoms<T>(p.a_size(), seed++), b = randoms<T>(p.b_size(), seed++);
@@ -97,6 +100,43 @@ void check_products(double tolerance) {
 TEST_CASE("gemm agrees with naive sums for every transpose, size and stride") {
   check_products<double>(2e-14);
   check_products<float>(1e-5);
+}
+
+TEST_CASE("a long inner dimension is cut into parts and still agrees with naive sums") {
+  for (auto [ta, tb] : {std::pair{Trans::yes, Trans::no}, {Trans::no, Trans::yes}}) {
+    const Product<double> p{ta, tb, 50, 40, 5000, 1};
+    const auto a = randoms<double>(p.a_size(), 1), b = randoms<double>(p.b_size(), 2),
+               before = randoms<double>(p.c_size(), 3);
+    for (double beta : {0.0, 1.0, 0.5}) {
+      auto c = before;
+      bg::gemm<double>(ta, tb, p.m, p.n, p.k, 2.0, a.data(), p.lda(), b.data(), p.ldb(), beta, c.data(), p.ldc());
+      CHECK(p.error(2, a, b, beta, before, c) <= 2e-14);
+    }
+  }
+}
+
+TEST_CASE("gemm agrees with naive sums on every instruction set of this machine") {
+  for (const std::string& target : bg::simd_targets()) {
+    bg::use_simd_target(target);
+    INFO(target);
+    for (Trans ta : {Trans::no, Trans::yes}) {
+      for (Trans tb : {Trans::no, Trans::yes}) {
+        const Product<double> p{ta, tb, 53, 75, 270, 1};
+        const Product<float> f{ta, tb, 53, 75, 270, 1};
+        const auto a = randoms<double>(p.a_size(), 1), b = randoms<double>(p.b_size(), 2);
+        const auto x = randoms<float>(f.a_size(), 1), y = randoms<float>(f.b_size(), 2);
+        auto c = randoms<double>(p.c_size(), 3);
+        auto z = randoms<float>(f.c_size(), 3);
+        const auto c0 = c;
+        const auto z0 = z;
+        bg::gemm<double>(ta, tb, p.m, p.n, p.k, 2.0, a.data(), p.lda(), b.data(), p.ldb(), 0.5, c.data(), p.ldc());
+        bg::gemm<float>(ta, tb, p.m, p.n, p.k, 2.0f, x.data(), p.lda(), y.data(), p.ldb(), 0.5f, z.data(), p.ldc());
+        CHECK(p.error(2, a, b, 0.5, c0, c) <= 2e-14);
+        CHECK(f.error(2, x, y, 0.5, z0, z) <= 1e-5);
+      }
+    }
+  }
+  bg::use_simd_target(bg::simd_targets().front());
 }
 
 TEST_CASE("gemm with an empty side: beta is applied when k is 0, nothing happens when m or n is 0") {

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <set>
 
+#include "core/kernels/optim.h"
 #include "core/parallel.h"
 #include "core/tensor_ops.h"
 
@@ -17,6 +18,19 @@ void check_fraction(std::string_view op, std::string_view what, double x) {
 
 void check_decay(std::string_view op, double x) {
   if (!(x >= 0 && std::isfinite(x))) fail<UsageError>(op, "bad weight decay", str(x), "0 or a positive number");
+}
+
+kernels::SgdStep sgd_step(const SgdOptions& o, double learning_rate) {
+  kernels::SgdStep s;
+  s.lr = learning_rate, s.momentum = o.momentum, s.weight_decay = o.weight_decay;
+  return s;
+}
+
+kernels::AdamStep adam_step(const AdamOptions& o, double learning_rate, int64_t step) {
+  kernels::AdamStep s;
+  s.lr = learning_rate, s.beta1 = o.beta1, s.beta2 = o.beta2, s.eps = o.eps;
+  s.weight_decay = o.weight_decay, s.decoupled = o.decoupled, s.step = step;
+  return s;
 }
 
 }  // namespace
@@ -96,23 +110,12 @@ Sgd::Sgd(NamedParameters parameters, SgdOptions options)
   check_decay("sgd", options.weight_decay);
 }
 
-namespace {
-
-template <class T, class S>
-void sgd(const S& s, const SgdOptions& o, double learning_rate) {
-  const T lr = static_cast<T>(learning_rate), decay = static_cast<T>(o.weight_decay), mu = static_cast<T>(o.momentum);
-  T* b = s.moments[0];
-  for (int64_t i = 0; i < s.n; ++i) {
-    T g = s.grad[i] + decay * s.value[i];
-    if (b) g = b[i] = mu * b[i] + g;
-    s.value[i] -= lr * g;
-  }
+void Sgd::update(const Slice<float>& s, double learning_rate) const {
+  kernels::sgd_update(sgd_step(options_, learning_rate), s.value, s.grad, s.moments[0], s.n);
 }
-
-}  // namespace
-
-void Sgd::update(const Slice<float>& s, double learning_rate) const { sgd<float>(s, options_, learning_rate); }
-void Sgd::update(const Slice<double>& s, double learning_rate) const { sgd<double>(s, options_, learning_rate); }
+void Sgd::update(const Slice<double>& s, double learning_rate) const {
+  kernels::sgd_update(sgd_step(options_, learning_rate), s.value, s.grad, s.moments[0], s.n);
+}
 
 // -- Adam -------------------------------------------------------------------------------------------------------------
 
@@ -125,34 +128,11 @@ Adam::Adam(NamedParameters parameters, AdamOptions options)
     fail<UsageError>("adam", "bad eps", str(options.eps), "a positive number");
 }
 
-namespace {
-
-template <class T, class S>
-void adam(const S& s, const AdamOptions& o, double learning_rate, int64_t t) {
-  const double correction1 = 1 - std::pow(o.beta1, static_cast<double>(t));
-  const double correction2 = 1 - std::pow(o.beta2, static_cast<double>(t));
-  const T rate = static_cast<T>(learning_rate / correction1), eps = static_cast<T>(o.eps);
-  const T to_root = static_cast<T>(1 / std::sqrt(correction2));
-  const T keep1 = static_cast<T>(o.beta1), take1 = static_cast<T>(1 - o.beta1);
-  const T keep2 = static_cast<T>(o.beta2), take2 = static_cast<T>(1 - o.beta2);
-  const T l2 = static_cast<T>(o.decoupled ? 0 : o.weight_decay);
-  const T shrink = static_cast<T>(o.decoupled ? 1 - learning_rate * o.weight_decay : 1);
-  T *m = s.moments[0], *v = s.moments[1];
-  for (int64_t i = 0; i < s.n; ++i) {
-    const T g = s.grad[i] + l2 * s.value[i];
-    m[i] = keep1 * m[i] + take1 * g;
-    v[i] = keep2 * v[i] + take2 * g * g;
-    s.value[i] = shrink * s.value[i] - rate * m[i] / (std::sqrt(v[i]) * to_root + eps);
-  }
-}
-
-}  // namespace
-
 void Adam::update(const Slice<float>& s, double learning_rate) const {
-  adam<float>(s, options_, learning_rate, steps());
+  kernels::adam_update(adam_step(options_, learning_rate, steps()), s.value, s.grad, s.moments[0], s.moments[1], s.n);
 }
 void Adam::update(const Slice<double>& s, double learning_rate) const {
-  adam<double>(s, options_, learning_rate, steps());
+  kernels::adam_update(adam_step(options_, learning_rate, steps()), s.value, s.grad, s.moments[0], s.moments[1], s.n);
 }
 
 // -- Clipping ---------------------------------------------------------------------------------------------------------
@@ -161,14 +141,8 @@ namespace {
 
 double sum_of_squares(const Tensor& t) {
   const Tensor x = t.contiguous();
-  return dispatch_float("grad_norm", x.dtype(), [&]<class T>() {
-    const T* v = x.data<T>();
-    return parallel_sum<double>(x.numel(), kGrain, [v](int64_t begin, int64_t end) {
-      double s = 0;
-      for (int64_t i = begin; i < end; ++i) s += static_cast<double>(v[i]) * static_cast<double>(v[i]);
-      return s;
-    });
-  });
+  return dispatch_float("grad_norm", x.dtype(),
+                        [&]<class T>() { return kernels::sum_of_squares(x.data<T>(), x.numel()); });
 }
 
 }  // namespace

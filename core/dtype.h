@@ -5,16 +5,12 @@
 #include <ostream>
 #include <string_view>
 
+#include "core/bf16.h"
 #include "core/error.h"
 
 namespace bg {
 
 enum class DType : uint8_t { f32, f64, i32, i64, bf16 };  // bf16 is storage only: convert before computing
-
-/// Raw bfloat16 bits (the upper half of an f32).
-struct BF16 {
-  uint16_t bits;
-};
 
 constexpr int64_t size_of(DType t) {
   switch (t) {

@@ -1,7 +1,5 @@
 #include "core/tensor.h"
 
-#include <cmath>
-#include <cstring>
 #include <numeric>
 
 #include "core/elementwise.h"
@@ -10,29 +8,14 @@
 namespace bg {
 namespace {
 
-float widen(BF16 x) {
-  const uint32_t bits = static_cast<uint32_t>(x.bits) << 16;
-  float f;
-  std::memcpy(&f, &bits, sizeof f);
-  return f;
-}
-
-// Round to nearest, ties to even; NaN stays NaN.
-BF16 narrow(float f) {
-  uint32_t bits;
-  std::memcpy(&bits, &f, sizeof bits);
-  if (std::isnan(f)) return {static_cast<uint16_t>((bits >> 16) | 0x40)};
-  return {static_cast<uint16_t>((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16)};
-}
-
 template <class To, class From>
 To convert(From x) {
   if constexpr (std::is_same_v<To, From>)
     return x;
   else if constexpr (std::is_same_v<From, BF16>)
-    return static_cast<To>(widen(x));
+    return static_cast<To>(f32_from_bf16(x));
   else if constexpr (std::is_same_v<To, BF16>)
-    return narrow(static_cast<float>(x));
+    return bf16_from_f32(static_cast<float>(x));
   else
     return static_cast<To>(x);
 }

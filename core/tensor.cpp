@@ -1,5 +1,6 @@
 #include "core/tensor.h"
 
+#include <cstring>
 #include <numeric>
 
 #include "core/elementwise.h"

@@ -40,12 +40,12 @@ Shape with_size(Shape shape, int dim, int64_t size) {
 
 // The indices as contiguous i64, checked against the shape that holds them.
 Tensor checked_index(std::string_view op, const Tensor& index, const Shape& shape, int dim) {
-  check_indices(op, index, shape[dim]);
+  const Tensor checked = checked_indices(op, "index", index, shape[dim]);
   const bool shared = index.rank() == 1 && shape.rank() != 1;
   BG_CHECK(shared || (index.rank() == shape.rank() && with_size(index.shape(), dim, shape[dim]) == shape), op,
            "the index has a wrong shape", str(index.shape(), " for ", shape),
            str("(k,) or the same but for dimension ", dim));
-  return index.to(DType::i64).contiguous();
+  return checked;
 }
 
 template <bool Largest>
@@ -74,21 +74,18 @@ Tensor arg_extreme(std::string_view op, const Tensor& x, int dim) {
 
 }  // namespace
 
-void check_indices(std::string_view op, const Tensor& index, int64_t limit) {
-  BG_CHECK(index.defined() && is_index(index.dtype()), op, "not an index tensor",
-           index.defined() ? str(index.dtype()) : "no data", "i32 or i64");
-  const Tensor whole = index.contiguous();
-  auto scan = [&]<class I>(const I* v) {
-    for (int64_t i = 0; i < whole.numel(); ++i)
-      BG_CHECK(v[i] >= 0 && v[i]<limit, op, "index out of range",
-                                 str(v[i], " at position ", position_of(whole.shape(), i), " of the index"), limit> 0
-                   ? str("0 to ", limit - 1)
-                   : "no index: the dimension is empty");
-  };
-  if (whole.dtype() == DType::i32)
-    scan(whole.data<int32_t>());
-  else
-    scan(whole.data<int64_t>());
+Tensor checked_indices(std::string_view op, std::string_view what, const Tensor& index, int64_t limit,
+                       std::optional<int64_t> ignored) {
+  BG_CHECK(index.defined() && is_index(index.dtype()), op, str("not an index tensor for the ", what),
+           index.defined() ? str(index.dtype()) : "no data", "i32 or i64", "to(DType::i64)");
+  const Tensor whole = index.to(DType::i64).contiguous();
+  const int64_t* v = whole.data<int64_t>();
+  for (int64_t i = 0; i < whole.numel(); ++i)
+    BG_CHECK((v[i] >= 0 && v[i] < limit) || (ignored && v[i] == *ignored), op, str(what, " out of range"),
+             str(v[i], " at position ", position_of(whole.shape(), i), " of ", whole.shape()),
+             str(limit > 0 ? str("0 to ", limit - 1) : "none: there is an empty dimension",
+                 ignored ? str(", or ", *ignored, " to ignore it") : ""));
+  return whole;
 }
 
 Tensor gather(const Tensor& x, int dim, const Tensor& index) {

@@ -2,12 +2,16 @@
 // i64, count from 0, and are checked: one that is out of range is an error that names its position and value.
 #pragma once
 
+#include <optional>
+
 #include "core/tensor.h"
 
 namespace bg::num {
 
-/// Throws in the name of `op` unless every index is in [0, limit).
-void check_indices(std::string_view op, const Tensor& index, int64_t limit);
+/// The indices as contiguous i64. Throws in the name of `op`, with position and value, when one is outside [0, limit)
+/// and is not `ignored`; `what` says what one of them is, such as "target".
+Tensor checked_indices(std::string_view op, std::string_view what, const Tensor& index, int64_t limit,
+                       std::optional<int64_t> ignored = {});
 
 /// y[o, k, i] = x[o, index, i], where o and i stand for the dimensions before and after `dim`. The index is
 /// index[o, k, i] when it has x's rank (and x's sizes but for dim), or index[k] for all o and i when it has rank 1.

@@ -52,6 +52,18 @@ class Shape {
     for (int64_t s : *this) n *= s;
     return n;
   }
+  /// Rows of the tensor seen as a matrix along its last dimension; 1 for a scalar.
+  int64_t rows() const {
+    int64_t n = 1;
+    for (int i = 0; i < rank_ - 1; ++i) n *= sizes_[i];
+    return n;
+  }
+  /// The shape without its last size.
+  Shape without_last() const {
+    Shape s = *this;
+    s.erase(rank_ - 1);
+    return s;
+  }
   bool operator==(const Shape& o) const { return rank_ == o.rank_ && std::equal(begin(), end(), o.begin()); }
 
   /// Maps -rank..rank-1 to 0..rank-1; anything else is an error in the name of `op`.

@@ -5,11 +5,17 @@
 #include "autograd/ops/arithmetic.h"
 #include "autograd/ops/attention.h"
 #include "autograd/ops/boosted_attention.h"
+#include "autograd/ops/cross_entropy.h"
+#include "autograd/ops/dropout.h"
+#include "autograd/ops/embedding.h"
 #include "autograd/ops/indexing.h"
+#include "autograd/ops/linear.h"
 #include "autograd/ops/matmul.h"
+#include "autograd/ops/norm.h"
 #include "autograd/ops/reduce.h"
 #include "autograd/ops/select.h"
 #include "autograd/ops/shape.h"
+#include "autograd/ops/softmax.h"
 #include "autograd/ops/unary.h"
 
 namespace bg {
@@ -31,7 +37,10 @@ using AllOps = OpList<Identity, Add, Sub, Mul, Div, Affine,                     
                       Where, Maximum, Minimum,                                        // select.h
                       Exp, Log, Log1p, Sqrt, Sin, Cos, Square, Erf, Pow, Abs, Clamp,  // unary.h, primitive
                       Tanh, Sigmoid, Relu, Silu, Gelu,                                // unary.h, fused
-                      MatMul,                                                         // matmul.h
+                      MatMul, Linear,                                                 // matmul.h, linear.h
+                      Softmax, LogSoftmax, LayerNorm, RMSNorm,                        // softmax.h, norm.h
+                      Embedding, Dropout,                                             // embedding.h, dropout.h
+                      CrossEntropy, LinearCrossEntropy,                               // cross_entropy.h
                       Attention, Twicing,                                             // attention.h
                       StandardAttention, TwicingAttention, BoostedAttention>;         // boosted_attention.h
 

@@ -1,12 +1,10 @@
 // Safetensors: round trips, exact bytes, and a corpus of malformed and mutated files. [R38]
 #include <unistd.h>
 
-#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 
-#include "core/atomic_file.h"
 #include "core/io/safetensors.h"
 #include "core/rng.h"
 #include "core/tensor_ops.h"

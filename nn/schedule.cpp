@@ -1,16 +1,12 @@
 #include "nn/schedule.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <numbers>
 
 #include "core/error.h"
 
 namespace bg {
-namespace {
-constexpr std::array<std::string_view, 3> kNames = {"constant", "linear", "cosine"};
-}
 
 double Schedule::at(int64_t step) const {
   if (step < warmup) return peak * static_cast<double>(step) / static_cast<double>(warmup);
@@ -30,14 +26,6 @@ void Schedule::validate() const {
   if (kind != Kind::constant && warmup >= total)
     fail<UsageError>("schedule", "the warm-up leaves no step to decay in", str(warmup, " of ", total, " steps"),
                      str("below ", total), "a shorter warm-up or more steps");
-}
-
-std::string name_of(Schedule::Kind kind) { return std::string(kNames[static_cast<size_t>(kind)]); }
-
-Schedule::Kind schedule_kind(const std::string& name) {
-  const auto found = std::find(kNames.begin(), kNames.end(), name);
-  if (found == kNames.end()) fail<UsageError>("schedule", "unknown kind", name, "constant, linear or cosine");
-  return static_cast<Schedule::Kind>(found - kNames.begin());
 }
 
 }  // namespace bg

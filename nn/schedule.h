@@ -2,7 +2,8 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
+
+#include "core/enum_names.h"
 
 namespace bg {
 
@@ -28,8 +29,6 @@ struct Schedule {
   void validate() const;
 };
 
-std::string name_of(Schedule::Kind kind);
-/// Throws UsageError for a name that is not constant, linear or cosine.
-Schedule::Kind schedule_kind(const std::string& name);
+inline constexpr EnumNames<Schedule::Kind, 3> kScheduleNames{"schedule", {"constant", "linear", "cosine"}};
 
 }  // namespace bg

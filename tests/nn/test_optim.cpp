@@ -191,6 +191,7 @@ TEST_CASE("Schedule: warm-up from 0, decay, floor") {
   CHECK_THROWS_AS((Schedule{.peak = 1, .min = 2}).validate(), UsageError);
   CHECK_THROWS_AS((Schedule{.warmup = -1}).validate(), UsageError);
   CHECK_THROWS_AS((Schedule{.warmup = 5, .total = 5}).validate(), UsageError);
-  CHECK(schedule_kind(name_of(Schedule::Kind::linear)) == Schedule::Kind::linear);
-  CHECK_THROWS_AS(schedule_kind("step"), UsageError);
+  CHECK(kScheduleNames.parse(kScheduleNames.name(Schedule::Kind::linear)) == Schedule::Kind::linear);
+  CHECK_THROWS_WITH(kScheduleNames.parse("step"),
+                    "[schedule] unknown schedule: got 'step', expected constant, linear or cosine.");
 }

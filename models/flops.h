@@ -1,0 +1,33 @@
+// Floating-point operations of training, as every speed in Boostgrad counts them. The only place.
+//
+// Matrix products alone, 2 m n k each; causal attention counts half of T x T (what is computed); backward is twice the
+// forward; what checkpointing or the attention kernel computes again is not counted. With d = d_model and R rounds
+// (1 unless boosted), a token of a full sequence costs in forward
+//
+//   projections   q, k, v of each round and one output        2 (3 R + 1) d^2             per layer
+//   attention     q k^T and P v, T / 2 visible keys           2 T d R                     per layer
+//   twicing       P (v - P v)                                 T d                         per layer
+//   gate          linear, from round 1 on                     2 (2 d^2)                   per layer and round
+//                 mlp of width h                              2 ((2 d + 1) h + h d)       per layer and round
+//   feed-forward                                              2 (2 mlp_ratio d^2)         per layer
+//   output                                                    2 d vocab
+#pragma once
+
+#include "models/transformer.h"
+
+namespace bg {
+
+/// Forward and backward of one token in a sequence of seq_len tokens.
+inline double flops_per_token(const TransformerConfig& c) {
+  const double d = static_cast<double>(c.d_model), T = static_cast<double>(c.seq_len);
+  const bool boosted = c.model == nn::AttentionKind::boosted;
+  const double rounds = boosted ? static_cast<double>(c.rounds) : 1,
+               h = static_cast<double>(nn::SelfAttentionOptions().gate_hidden);
+  double layer = 2 * (3 * rounds + 1) * d * d + 2 * T * d * rounds + 4 * static_cast<double>(c.mlp_ratio) * d * d;
+  if (c.model == nn::AttentionKind::twicing) layer += T * d;
+  if (boosted && c.gate == Gate::linear) layer += (rounds - 1) * 4 * d * d;
+  if (boosted && c.gate == Gate::mlp) layer += (rounds - 1) * 2 * ((2 * d + 1) * h + h * d);
+  return 3 * (static_cast<double>(c.layers) * layer + 2 * d * static_cast<double>(c.vocab));
+}
+
+}  // namespace bg

@@ -1,0 +1,179 @@
+#include "models/transformer.h"
+
+#include <nlohmann/json.hpp>
+
+#include "autograd/checkpoint.h"
+#include "core/tensor_ops.h"
+
+namespace bg {
+namespace {
+
+void check_size(std::string_view option, int64_t value) {
+  constexpr int64_t kLargest = int64_t{1} << 24;
+  if (value < 1 || value > kLargest)
+    fail<UsageError>("transformer", str("bad ", option), str(value), str("1 to ", kLargest));
+}
+
+nn::BlockOptions block_options(const TransformerConfig& c) {
+  nn::BlockOptions o;
+  o.attention.kind = c.model;
+  o.attention.d = c.d_model;
+  o.attention.heads = static_cast<int>(c.heads);
+  o.attention.dropout = c.dropout;
+  o.attention.rounds = static_cast<int>(c.rounds);
+  o.attention.kv = c.kv;
+  o.attention.gate = c.gate;
+  o.norm = c.norm;
+  o.mlp_hidden = c.mlp_ratio * c.d_model;
+  o.dropout = c.dropout;
+  return o;
+}
+
+const TransformerConfig& validated(const TransformerConfig& c) {
+  c.validate();
+  return c;
+}
+
+}  // namespace
+
+// -- Configuration ----------------------------------------------------------------------------------------------------
+
+void TransformerConfig::validate() const {
+  check_size("vocab", vocab);
+  check_size("d_model", d_model);
+  check_size("layers", layers);
+  check_size("heads", heads);
+  check_size("seq_len", seq_len);
+  check_size("mlp_ratio", mlp_ratio);
+  check_size("rounds", rounds);
+  if (d_model % heads != 0)
+    fail<UsageError>("transformer", "heads does not divide d_model", str("d_model ", d_model, ", heads ", heads),
+                     "a multiple of heads", str("d_model ", (d_model / heads + 1) * heads));
+  if (!(dropout >= 0 && dropout < 1))
+    fail<UsageError>("transformer", "bad dropout", str(dropout), "at least 0 and below 1");
+}
+
+nlohmann::json TransformerConfig::to_json() const {
+  return {{"model", nn::kAttentionNames.name(model)},
+          {"rounds", rounds},
+          {"kv", nn::kKvNames.name(kv)},
+          {"gate", nn::kGateNames.name(gate)},
+          {"norm", nn::kNormNames.name(norm)},
+          {"vocab", vocab},
+          {"d_model", d_model},
+          {"layers", layers},
+          {"heads", heads},
+          {"seq_len", seq_len},
+          {"mlp_ratio", mlp_ratio},
+          {"dropout", dropout},
+          {"tied", tied}};
+}
+
+TransformerConfig TransformerConfig::from_json(const nlohmann::json& json) {
+  const nlohmann::json known = TransformerConfig().to_json();
+  BG_CHECK(json.is_object(), "config", "not an object", json.type_name(), "the fields of a model");
+  for (const auto& [key, value] : json.items())
+    BG_CHECK(known.contains(key), "config", "unknown field", key, "the fields of a model");
+  for (const auto& [key, value] : known.items()) {
+    BG_CHECK(json.contains(key), "config", "missing field", "", key);
+    const bool same_kind = value.is_number_integer() ? json[key].is_number_integer()
+                                                     : value.is_number() == json[key].is_number() &&
+                                                           value.is_string() == json[key].is_string() &&
+                                                           value.is_boolean() == json[key].is_boolean();
+    BG_CHECK(same_kind, "config", str("field ", key, " has a wrong type"), json[key].dump(),
+             str("such as ", value.dump()));
+  }
+  auto text = [&](const char* key) { return json[key].get<std::string>(); };
+  TransformerConfig c;
+  c.model = nn::kAttentionNames.parse(text("model"));
+  c.rounds = json["rounds"];
+  c.kv = nn::kKvNames.parse(text("kv"));
+  c.gate = nn::kGateNames.parse(text("gate"));
+  c.norm = nn::kNormNames.parse(text("norm"));
+  c.vocab = json["vocab"];
+  c.d_model = json["d_model"];
+  c.layers = json["layers"];
+  c.heads = json["heads"];
+  c.seq_len = json["seq_len"];
+  c.mlp_ratio = json["mlp_ratio"];
+  c.dropout = json["dropout"];
+  c.tied = json["tied"];
+  c.validate();
+  return c;
+}
+
+// -- Model ------------------------------------------------------------------------------------------------------------
+
+Transformer::Transformer(const TransformerConfig& config, Rng& rng)
+    : config_(validated(config)),
+      tokens_(add_child<nn::Embedding>("tokens", config.vocab, config.d_model, Init::normal(rng))),
+      positions_(add_child<nn::Embedding>("positions", config.seq_len, config.d_model, Init::normal(rng))),
+      drop_(add_child<nn::Dropout>("drop", config.dropout)) {
+  const Init init = Init::normal(rng);
+  for (int64_t i = 0; i < config.layers; ++i)
+    blocks_.push_back(&add_child<nn::Block>(str("blocks.", i), block_options(config), init));
+  if (config.norm == nn::NormPlace::pre) norm_ = &add_child<nn::LayerNorm>("norm", config.d_model);
+  if (!config.tied) head_ = &register_parameter("head", init.weight({config.vocab, config.d_model}, config.d_model));
+}
+
+Var Transformer::embed(const Tensor& ids, int64_t first_position, const Context& context) const {
+  BG_CHECK(ids.defined() && ids.rank() == 2 && is_index(ids.dtype()), "transformer", "wrong token ids",
+           ids.defined() ? str(ids.dtype(), " ", ids.shape()) : "no tensor", "i32 or i64 of shape (batch, time)");
+  const int64_t end = first_position + ids.size(1);
+  BG_CHECK(end <= config_.seq_len, "transformer", "sequence too long", str(end, " tokens"),
+           str("at most seq_len = ", config_.seq_len), "the last seq_len tokens alone");
+  const Tensor places = Tensor::arange(end).slice(0, first_position, end);
+  return drop_.forward(tokens_.forward(ids) + positions_.forward(places), context);
+}
+
+Var Transformer::run_block(const nn::Block& block, const Var& x, const Context& context) const {
+  if (!checkpointing_ || !grad_enabled()) return block.forward(x, context);
+  auto run = [&block, context, mode = training()](const Vars& in) {
+    BG_CHECK(block.training() == mode, "checkpoint", "the mode changed between forward and backward",
+             mode ? "eval()" : "train()", "the mode of the forward pass");
+    return Vars{block.forward(in[0], context)};
+  };
+  return checkpoint(run, {x}, vars_of(block.parameters()), context.rng)[0];
+}
+
+Var Transformer::hidden(const Tensor& ids, const Context& context) const {
+  const Scope here = enter();
+  Var x = embed(ids, 0, context);
+  for (const nn::Block* block : blocks_) x = run_block(*block, x, context);
+  return norm_ ? norm_->forward(x) : x;
+}
+
+Var Transformer::loss(const Tensor& ids, const Tensor& targets, const Context& context) const {
+  return linear_cross_entropy(hidden(ids, context), output_table(), targets);
+}
+
+LossSum Transformer::loss_sum(const Tensor& ids, const Tensor& targets) const {
+  const NoGrad off;
+  return linear_cross_entropy_sum(hidden(ids).value(), output_table().value(), targets);
+}
+
+Tensor Transformer::project(const Tensor& hidden) const {
+  return num::matmul(hidden, output_table().value().transpose(0, 1));
+}
+
+Tensor Transformer::logits(const Tensor& ids) const {
+  const NoGrad off;
+  return project(hidden(ids).value());
+}
+
+Transformer::Cache Transformer::make_cache() const {
+  Cache cache;
+  for (const nn::Block* block : blocks_) cache.blocks.push_back(block->attention().make_cache(config_.seq_len));
+  return cache;
+}
+
+Tensor Transformer::extend(const std::vector<int64_t>& ids, Cache& cache) const {
+  const Scope here = enter();
+  const NoGrad off;
+  const auto n = static_cast<int64_t>(ids.size());
+  Var x = embed(Tensor::of<int64_t>(ids, {1, n}), cache.length(), {});
+  for (size_t i = 0; i < blocks_.size(); ++i) x = blocks_[i]->extend(x, cache.blocks[i]);
+  return (norm_ ? norm_->forward(x) : x).value();
+}
+
+}  // namespace bg

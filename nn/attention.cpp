@@ -1,0 +1,143 @@
+#include "nn/attention.h"
+
+#include "autograd/ops/linear.h"
+#include "nn/layers.h"
+
+namespace bg::nn {
+namespace {
+
+AttentionLayerArgs layer_args(const SelfAttentionOptions& o) {
+  if (o.heads < 1 || o.d < 1 || o.d % o.heads != 0)
+    fail<UsageError>("attention", "the heads do not divide the width", str(o.heads, " heads, width ", o.d),
+                     "a width that is a positive multiple of the heads");
+  if (o.rounds < 1) fail<UsageError>("attention", "bad number of rounds", str(o.rounds), "1 or more");
+  if (!(o.dropout >= 0 && o.dropout < 1))
+    fail<UsageError>("attention", "bad dropout", str(o.dropout), "at least 0 and below 1");
+  if (o.gate_hidden < 1) fail<UsageError>("attention", "bad width of the gate", str(o.gate_hidden), "1 or more");
+  AttentionLayerArgs a;
+  a.heads = o.heads;
+  a.causal = o.causal;
+  if (o.kind != AttentionKind::boosted) return a;
+  a.rounds = o.rounds;
+  a.kv = o.kv;
+  a.gate = o.gate;
+  return a;
+}
+
+/// First value of the parameter of a name such as rounds.1.w_g.
+Tensor first_value(std::string_view path, const SelfAttentionOptions& o, const Init& init) {
+  const std::string_view name = path.substr(path.rfind('.') + 1);
+  const int64_t d = o.d, hidden = o.gate_hidden;
+  if (name == "gate") return Tensor::full({1}, 0.5);
+  if (name == "w_g") return init.weight({2 * d, d}, 2 * d);
+  if (name == "b_g") return init.bias({d}, 2 * d);
+  if (name == "w_1") return init.weight({2 * d + 1, hidden}, 2 * d + 1);
+  if (name == "b_1") return init.bias({hidden}, 2 * d + 1);
+  if (name == "w_2") return init.weight({hidden, d}, hidden);
+  if (name == "b_2") return init.bias({d}, hidden);
+  return name.starts_with('w') ? init.weight({d, d}, d) : init.bias({d}, d);
+}
+
+}  // namespace
+
+SelfAttention::SelfAttention(const SelfAttentionOptions& options, const Init& init)
+    : options_(options), args_(layer_args(options)), layout_(attention_layout(args_)) {
+  for (size_t i = 1; i < layout_.inputs.size(); ++i) {
+    const std::string& name = layout_.inputs[i].name;
+    inputs_.push_back(&register_parameter(name, first_value(name, options, init)));
+  }
+}
+
+Var SelfAttention::forward(const Var& x, const Context& context) const {
+  const Scope here = enter();
+  AttentionLayerArgs args = args_;
+  if (training() && options_.dropout > 0) {
+    args.dropout = options_.dropout;
+    for (int m = 0; m < args.rounds; ++m) args.masks.push_back(next_mask(context));
+  }
+  Vars in{x};
+  for (const Var* p : inputs_) in.push_back(*p);
+  switch (options_.kind) {
+    case AttentionKind::twicing:
+      return twicing_attention(in, args);
+    case AttentionKind::boosted:
+      return boosted_attention(in, args);
+    case AttentionKind::standard:
+      break;
+  }
+  return standard_attention(in, args);
+}
+
+// -- Token by token ---------------------------------------------------------------------------------------------------
+
+AttentionCache SelfAttention::make_cache(int64_t capacity) const {
+  const DType dtype = inputs_[0]->dtype();
+  auto room = [&] { return Tensor::empty({1, capacity, options_.d}, dtype); };
+  AttentionCache cache;
+  for (int m = 0; m < args_.rounds; ++m) cache.slots.push_back({room(), room()});
+  if (options_.kind == AttentionKind::twicing) cache.slots.push_back({Tensor(), room()});
+  return cache;
+}
+
+Var SelfAttention::affine(const Var& x, int w, int b) const {
+  return linear(x, parameter(w), b < 0 ? Var() : parameter(b));
+}
+
+Var SelfAttention::gated(const Var& f, const Var& c, const Var& entropy, const AttentionLayout::Round& r) const {
+  switch (options_.gate) {
+    case Gate::none:
+      return c;
+    case Gate::scalar:
+      return sigmoid(parameter(r.gate)) * c;
+    case Gate::linear:
+      return sigmoid(affine(concat({f, c}, -1), r.w_g, r.b_g)) * c;
+    case Gate::mlp:
+      break;
+  }
+  const Var hidden = gelu(affine(concat({f, c, unsqueeze(entropy, -1)}, -1), r.w_1, r.b_1));
+  return sigmoid(affine(hidden, r.w_2, r.b_2)) * c;
+}
+
+Tensor SelfAttention::extend(const Tensor& x_new, AttentionCache& cache) const {
+  const Scope here = enter();
+  const NoGrad off;
+  BG_CHECK(options_.causal, Scope::current(), "a cache needs causal attention", "attention that sees later tokens",
+           "causal = true");
+  BG_CHECK(x_new.rank() == 3 && x_new.size(0) == 1 && x_new.size(2) == options_.d, Scope::current(),
+           "wrong shape of new tokens", str(x_new.shape()), str("(1, n, ", options_.d, ")"));
+  const int64_t end = cache.length + x_new.size(1);
+  BG_CHECK(end <= cache.slots[0].values.size(1), Scope::current(), "the cache is full", str(end, " tokens"),
+           str("at most ", cache.slots[0].values.size(1)), "a cache of larger capacity, or a new one");
+
+  auto store = [&](Tensor& all, const Var& rows) { all.slice(1, cache.length, end).copy_from(rows.value()); };
+  auto attend = [&](const Var& q, const Tensor& keys, const Tensor& values, bool entropy) {
+    AttentionArgs args;
+    args.heads = args_.heads;
+    args.causal = true;
+    args.entropy = entropy;
+    return apply<Attention>(args, {q, Var(keys.slice(1, 0, end)), Var(values.slice(1, 0, end))});
+  };
+  const Var x(x_new);
+  Var f, entropy;
+  for (size_t m = 0; m < layout_.rounds.size(); ++m) {
+    const AttentionLayout::Round& r = layout_.rounds[m];
+    AttentionCache::Slot& slot = cache.slots[m];
+    const Var z = m == 0 ? x : x - f, source = args_.kv == Kv::residual ? z : x;
+    const Var q = affine(z, r.w_q, r.b_q), v = affine(source, r.w_v, r.b_v);
+    store(slot.keys, affine(source, r.w_k, r.b_k));
+    store(slot.values, v);
+    const bool wants_entropy = m == 0 && args_.rounds > 1 && args_.gate == Gate::mlp;
+    const Vars out = attend(q, slot.keys, slot.values, wants_entropy);
+    if (wants_entropy) entropy = out[1];
+    f = m == 0 ? out[0] : f + gated(f, out[0], entropy, r);
+    if (options_.kind == AttentionKind::twicing) {  // F = U + A (V - U), U = A V
+      Tensor& residuals = cache.slots[1].values;
+      store(residuals, v - f);
+      f = f + attend(q, slot.keys, residuals, false)[0];
+    }
+  }
+  cache.length = end;
+  return affine(f, layout_.w_out, layout_.b_out).value();
+}
+
+}  // namespace bg::nn

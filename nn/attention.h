@@ -1,0 +1,67 @@
+// Self-attention as a module: standard, twicing or gradient-boosted (Sargolzaei, arXiv 2604.03190), each one node of
+// autograd/ops/boosted_attention.h; and the same token by token, from a cache of keys and values.
+#pragma once
+
+#include "autograd/ops/boosted_attention.h"
+#include "core/enum_names.h"
+#include "nn/init.h"
+#include "nn/module.h"
+
+namespace bg::nn {
+
+enum class AttentionKind { standard, twicing, boosted };
+inline constexpr EnumNames<AttentionKind, 3> kAttentionNames{"model", {"standard", "twicing", "boosted"}};
+inline constexpr EnumNames<Kv, 2> kKvNames{"kv", {"input", "residual"}};
+inline constexpr EnumNames<Gate, 4> kGateNames{"gate", {"none", "scalar", "linear", "mlp"}};
+
+struct SelfAttentionOptions {
+  AttentionKind kind = AttentionKind::standard;
+  int64_t d = 0;  ///< width of input and output; heads must divide it
+  int heads = 1;
+  bool causal = true;
+  double dropout = 0;  ///< of attention weights, in training mode
+  // boosted only
+  int rounds = 2;
+  Kv kv = Kv::input;
+  Gate gate = Gate::linear;
+  int64_t gate_hidden = 32;  ///< of Gate::mlp
+};
+
+/// What SelfAttention::extend keeps of the tokens it has seen: per round keys and values, (1, capacity, d) each; for
+/// twicing the values and, in place of a second round's, the residual values V - A V.
+struct AttentionCache {
+  struct Slot {
+    Tensor keys, values;  // keys are undefined for twicing's residual values, which share the first slot's
+  };
+  std::vector<Slot> slots;
+  int64_t length = 0;
+};
+
+/// y (B, T, d) of x (B, T, d). Parameters, by the names of AttentionLayout: rounds.0.w_q, ..., w_out, b_out.
+class SelfAttention : public Module {
+ public:
+  /// Throws UsageError unless heads divides d, rounds >= 1 and 0 <= dropout < 1.
+  SelfAttention(const SelfAttentionOptions& options, const Init& init);
+
+  const SelfAttentionOptions& options() const { return options_; }
+  Var forward(const Var& x, const Context& context) const;
+
+  /// Room for `capacity` tokens in the dtype of the parameters.
+  AttentionCache make_cache(int64_t capacity) const;
+  /// Outputs (1, n, d) of n further tokens x (1, n, d), which see all cached ones and become cached themselves; equal
+  /// to the last n rows of forward on the whole sequence in evaluation mode. Causal attention only; outside any graph.
+  /// Throws when the cache has no room.
+  Tensor extend(const Tensor& x, AttentionCache& cache) const;
+
+ private:
+  const Var& parameter(int layout_index) const { return *inputs_[static_cast<size_t>(layout_index) - 1]; }
+  Var affine(const Var& x, int w, int b) const;
+  Var gated(const Var& f, const Var& c, const Var& entropy, const AttentionLayout::Round& round) const;
+
+  SelfAttentionOptions options_;
+  AttentionLayerArgs args_;  // without masks
+  AttentionLayout layout_;
+  std::vector<const Var*> inputs_;  // in the layout's order, without x
+};
+
+}  // namespace bg::nn

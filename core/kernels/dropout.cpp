@@ -133,19 +133,12 @@ void masked(const T* x, MaskKey key, uint64_t first_index, double p, T* y, int64
 }  // namespace
 
 template <class T>
-void dropout_serial(const T* x, MaskKey key, uint64_t first_index, double p, T* y, int64_t n) {
-  masked(x, key, first_index, p, y, n);
-}
-
-template <class T>
 void dropout(const T* x, MaskKey key, double p, T* y, int64_t n) {
   parallel_for(n, 16384, [&](int64_t b, int64_t e) { masked(x + b, key, static_cast<uint64_t>(b), p, y + b, e - b); });
 }
 
 template void dropout(const float*, MaskKey, double, float*, int64_t);
 template void dropout(const double*, MaskKey, double, double*, int64_t);
-template void dropout_serial(const float*, MaskKey, uint64_t, double, float*, int64_t);
-template void dropout_serial(const double*, MaskKey, uint64_t, double, double*, int64_t);
 
 }  // namespace kernels
 

@@ -12,8 +12,4 @@ namespace bg::kernels {
 template <class T>
 void dropout(const T* x, MaskKey key, double p, T* y, int64_t n);
 
-/// The same for elements [first_index, first_index + n) of a longer mask, on the calling thread.
-template <class T>
-void dropout_serial(const T* x, MaskKey key, uint64_t first_index, double p, T* y, int64_t n);
-
 }  // namespace bg::kernels

@@ -409,20 +409,6 @@ void cross_entropy_backward(const T* logits, const int64_t* targets, int64_t ign
   });
 }
 
-template <class T>
-void argmax_rows(const T* x, int64_t* index, int64_t rows, int64_t d) {
-  check_width("argmax", d);
-  for_rows(rows, d, [&](int64_t first, int64_t n) {
-    for (int64_t r = first; r < first + n; ++r) {
-      const T* row = x + r * d;
-      int64_t best = 0;
-      for (int64_t j = 1; j < d; ++j)
-        if (row[j] > row[best] || (std::isnan(row[best]) && !std::isnan(row[j]))) best = j;
-      index[r] = best;
-    }
-  });
-}
-
 #define BG_INSTANTIATE(T)                                                                                            \
   template void softmax_forward(const T*, T*, int64_t, int64_t);                                                     \
   template void softmax_backward(const T*, const T*, T*, int64_t, int64_t);                                          \
@@ -433,8 +419,7 @@ void argmax_rows(const T* x, int64_t* index, int64_t rows, int64_t d) {
   template void rms_norm_forward(const T*, const T*, double, T*, T*, int64_t, int64_t);                              \
   template void rms_norm_backward(const T*, const T*, const T*, const T*, T*, T*, int64_t, int64_t);                 \
   template void cross_entropy_forward(const T*, const int64_t*, int64_t, T*, T*, int64_t, int64_t);                  \
-  template void cross_entropy_backward(const T*, const int64_t*, int64_t, const T*, const T*, T*, int64_t, int64_t); \
-  template void argmax_rows(const T*, int64_t*, int64_t, int64_t);
+  template void cross_entropy_backward(const T*, const int64_t*, int64_t, const T*, const T*, T*, int64_t, int64_t);
 BG_INSTANTIATE(float)
 BG_INSTANTIATE(double)
 

@@ -58,8 +58,4 @@ template <class T>
 void cross_entropy_backward(const T* logits, const int64_t* targets, int64_t ignore_index, const T* lse, const T* dloss,
                             T* dlogits, int64_t rows, int64_t classes);
 
-/// index[r] = place of the largest value of row r, the first of equals; a NaN is never the largest. d is at least 1.
-template <class T>
-void argmax_rows(const T* x, int64_t* index, int64_t rows, int64_t d);
-
 }  // namespace bg::kernels

@@ -26,7 +26,6 @@ struct VecMath {
   Binary tanh_backward, sigmoid_backward, relu_backward, silu_backward, gelu_backward;
   T (*max)(const T* x, int64_t n);
   T (*exp_sub)(const T* x, T shift, T scale, T* y, int64_t n);
-  T (*dot)(const T* a, const T* b, int64_t n);
 };
 
 }  // namespace bg::kernels
@@ -73,15 +72,6 @@ T exp_sub(const T* x, T shift, T scale, T* y, int64_t n) {
 }
 
 template <class T>
-T dot(const T* a, const T* b, int64_t n) {
-  const hn::ScalableTag<T> d;
-  auto sum = hn::Zero(d);
-  for_vectors(
-      d, n, [&](int64_t i, auto lanes) BG_LANES { sum = hn::MulAdd(lanes.load(d, a + i), lanes.load(d, b + i), sum); });
-  return hn::GetLane(hn::SumOfLanes(d, sum));
-}
-
-template <class T>
 constexpr VecMath<T> table = {&map<Exp, T>,
                               &map<Log, T>,
                               &map<Sqrt, T>,
@@ -96,8 +86,7 @@ constexpr VecMath<T> table = {&map<Exp, T>,
                               &map2<SiluBackward, T>,
                               &map2<GeluBackward, T>,
                               &max_of<T>,
-                              &exp_sub<T>,
-                              &dot<T>};
+                              &exp_sub<T>};
 
 const VecMath<float>* table_f32() { return &table<float>; }
 const VecMath<double>* table_f64() { return &table<double>; }
@@ -126,23 +115,14 @@ constexpr int64_t kCostly = 8192, kCheap = 32768;  // elements per chunk, so tha
 
 }  // namespace
 
-#define BG_INSTANTIATE(name, ...)                \
-  template void name<float>(__VA_ARGS__(float)); \
-  template void name<double>(__VA_ARGS__(double));
-
-#define BG_UNARY_ARGS(T) const T*, T*, int64_t
 #define BG_UNARY(name, grain)                                                                          \
-  template <class T>                                                                                   \
-  void name##_serial(const T* x, T* y, int64_t n) {                                                    \
-    vec_math<T>().name(x, y, n);                                                                       \
-  }                                                                                                    \
   template <class T>                                                                                   \
   void name(const T* x, T* y, int64_t n) {                                                             \
     const auto f = vec_math<T>().name;                                                                 \
     parallel_for(n, grain, [&](int64_t begin, int64_t end) { f(x + begin, y + begin, end - begin); }); \
   }                                                                                                    \
-  BG_INSTANTIATE(name##_serial, BG_UNARY_ARGS)                                                         \
-  BG_INSTANTIATE(name, BG_UNARY_ARGS)
+  template void name(const float*, float*, int64_t);                                                   \
+  template void name(const double*, double*, int64_t);
 BG_UNARY(exp, kCostly)
 BG_UNARY(log, kCostly)
 BG_UNARY(sqrt, kCostly)
@@ -152,19 +132,14 @@ BG_UNARY(relu, kCheap)
 BG_UNARY(silu, kCostly)
 BG_UNARY(gelu, kCostly)
 
-#define BG_BINARY_ARGS(T) const T*, const T*, T*, int64_t
 #define BG_BACKWARD(name, grain)                                                                \
-  template <class T>                                                                            \
-  void name##_serial(const T* saved, const T* dy, T* dx, int64_t n) {                           \
-    vec_math<T>().name(saved, dy, dx, n);                                                       \
-  }                                                                                             \
   template <class T>                                                                            \
   void name(const T* saved, const T* dy, T* dx, int64_t n) {                                    \
     const auto f = vec_math<T>().name;                                                          \
     parallel_for(n, grain, [&](int64_t b, int64_t e) { f(saved + b, dy + b, dx + b, e - b); }); \
   }                                                                                             \
-  BG_INSTANTIATE(name##_serial, BG_BINARY_ARGS)                                                 \
-  BG_INSTANTIATE(name, BG_BINARY_ARGS)
+  template void name(const float*, const float*, float*, int64_t);                              \
+  template void name(const double*, const double*, double*, int64_t);
 BG_BACKWARD(tanh_backward, kCheap)
 BG_BACKWARD(sigmoid_backward, kCheap)
 BG_BACKWARD(relu_backward, kCheap)
@@ -181,59 +156,10 @@ T exp_sub_serial(const T* x, T shift, T scale, T* y, int64_t n) {
   return vec_math<T>().exp_sub(x, shift, scale, y, n);
 }
 
-template <class T>
-T dot_serial(const T* a, const T* b, int64_t n) {
-  return vec_math<T>().dot(a, b, n);
-}
-
 template float max_serial(const float*, int64_t);
 template double max_serial(const double*, int64_t);
 template float exp_sub_serial(const float*, float, float, float*, int64_t);
 template double exp_sub_serial(const double*, double, double, double*, int64_t);
-template float dot_serial(const float*, const float*, int64_t);
-template double dot_serial(const double*, const double*, int64_t);
-
-// The compiler vectorises these well by itself.
-#define BG_ARITHMETIC(name, op)                                  \
-  template <class T>                                             \
-  void name(const T* a, const T* b, T* y, int64_t n) {           \
-    parallel_for(n, kCheap, [=](int64_t begin, int64_t end) {    \
-      for (int64_t i = begin; i < end; ++i) y[i] = a[i] op b[i]; \
-    });                                                          \
-  }                                                              \
-  BG_INSTANTIATE(name, BG_BINARY_ARGS)
-BG_ARITHMETIC(add, +)
-BG_ARITHMETIC(sub, -)
-BG_ARITHMETIC(mul, *)
-BG_ARITHMETIC(div, /)
-
-template <class T>
-void scale(const T* x, T factor, T* y, int64_t n) {
-  parallel_for(n, kCheap, [=](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) y[i] = factor * x[i];
-  });
-}
-
-template <class T>
-void add_into(T* dst, const T* src, int64_t n) {
-  parallel_for(n, kCheap, [=](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) dst[i] += src[i];
-  });
-}
-
-template <class T>
-void scale_add(T* dst, T factor, const T* src, int64_t n) {
-  parallel_for(n, kCheap, [=](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) dst[i] += factor * src[i];
-  });
-}
-
-template void scale(const float*, float, float*, int64_t);
-template void scale(const double*, double, double*, int64_t);
-template void add_into(float*, const float*, int64_t);
-template void add_into(double*, const double*, int64_t);
-template void scale_add(float*, float, const float*, int64_t);
-template void scale_add(double*, double, const double*, int64_t);
 
 }  // namespace bg::kernels
 #endif  // HWY_ONCE

@@ -1,6 +1,6 @@
 // Elementwise kernels over spans, vectorised and parallel. T is float or double; y (or dx) may be the very span of an
 // input, but must not overlap one otherwise. NaN goes through; infinities give the limit (gelu(-inf) = 0).
-// The `_serial` ones run on the calling thread, for strips inside other kernels, and give the same bits.
+// The `_serial` ones run on the calling thread, for strips inside other kernels.
 //
 // Error bounds, held by tests on every instruction set: exp, log, sqrt, tanh, sigmoid and silu 4 ulp and gelu 5 ulp of
 // the result (of the smallest normal number where the result is subnormal); backwards 8 ulp of dy.
@@ -27,23 +27,6 @@ void silu(const T* x, T* y, int64_t n);  ///< x sigmoid(x)
 template <class T>
 void gelu(const T* x, T* y, int64_t n);  ///< x Phi(x), exact: Phi is the normal distribution
 
-template <class T>
-void exp_serial(const T* x, T* y, int64_t n);
-template <class T>
-void log_serial(const T* x, T* y, int64_t n);
-template <class T>
-void sqrt_serial(const T* x, T* y, int64_t n);
-template <class T>
-void tanh_serial(const T* x, T* y, int64_t n);
-template <class T>
-void sigmoid_serial(const T* x, T* y, int64_t n);
-template <class T>
-void relu_serial(const T* x, T* y, int64_t n);
-template <class T>
-void silu_serial(const T* x, T* y, int64_t n);
-template <class T>
-void gelu_serial(const T* x, T* y, int64_t n);
-
 // dx = f'(x) dy, from the input x or the output y, whichever the first argument names.
 template <class T>
 void tanh_backward(const T* y, const T* dy, T* dx, int64_t n);
@@ -56,17 +39,6 @@ void silu_backward(const T* x, const T* dy, T* dx, int64_t n);
 template <class T>
 void gelu_backward(const T* x, const T* dy, T* dx, int64_t n);
 
-template <class T>
-void tanh_backward_serial(const T* y, const T* dy, T* dx, int64_t n);
-template <class T>
-void sigmoid_backward_serial(const T* y, const T* dy, T* dx, int64_t n);
-template <class T>
-void relu_backward_serial(const T* x, const T* dy, T* dx, int64_t n);
-template <class T>
-void silu_backward_serial(const T* x, const T* dy, T* dx, int64_t n);
-template <class T>
-void gelu_backward_serial(const T* x, const T* dy, T* dx, int64_t n);
-
 /// The largest of n values; -infinity when n is 0. A NaN may or may not be seen (exp_sub_serial will see it).
 template <class T>
 T max_serial(const T* x, int64_t n);
@@ -76,25 +48,5 @@ T max_serial(const T* x, int64_t n);
 /// shift = -infinity (a fully masked strip: every x is -infinity) gives zeros.
 template <class T>
 T exp_sub_serial(const T* x, T shift, T scale, T* y, int64_t n);
-
-/// Sum of a[i] * b[i] in an order fixed by n.
-template <class T>
-T dot_serial(const T* a, const T* b, int64_t n);
-
-// Plain arithmetic; these are limited by memory.
-template <class T>
-void add(const T* a, const T* b, T* y, int64_t n);  ///< y = a + b
-template <class T>
-void sub(const T* a, const T* b, T* y, int64_t n);  ///< y = a - b
-template <class T>
-void mul(const T* a, const T* b, T* y, int64_t n);  ///< y = a * b
-template <class T>
-void div(const T* a, const T* b, T* y, int64_t n);  ///< y = a / b
-template <class T>
-void scale(const T* x, T factor, T* y, int64_t n);  ///< y = factor * x
-template <class T>
-void add_into(T* dst, const T* src, int64_t n);  ///< dst += src
-template <class T>
-void scale_add(T* dst, T factor, const T* src, int64_t n);  ///< dst += factor * src
 
 }  // namespace bg::kernels

@@ -72,6 +72,7 @@ TEMPLATE_TEST_CASE("elementwise functions are within 4 ulp (gelu 5) on every ins
       {"log", &k::log<T>, [](Real x) { return std::log(x); }, 1e-30, 1e30},
       {"log near 1", &k::log<T>, [](Real x) { return std::log(x); }, 0.4, 2.5},
       {"sqrt", &k::sqrt<T>, [](Real x) { return std::sqrt(x); }, 0, 1e30},
+      {"relu", &k::relu<T>, [](Real x) { return x > 0 ? x : 0; }, -3, 3, 0},
       {"tanh", &k::tanh<T>, [](Real x) { return std::tanh(x); }, -30, 30},
       {"tanh near 0", &k::tanh<T>, [](Real x) { return std::tanh(x); }, -1, 1},
       {"sigmoid", &k::sigmoid<T>, sigmoid_ref, f32 ? -87 : -708, 60},
@@ -192,27 +193,26 @@ TEMPLATE_TEST_CASE("special values: NaN goes through, infinities give limits [R2
   });
 }
 
-TEMPLATE_TEST_CASE("elementwise kernels: any length, in place, serial and parallel have the same bits", "[vec_math]",
+TEMPLATE_TEST_CASE("elementwise kernels: any length, in place, any number of threads: the same bits", "[vec_math]",
                    float, double) {
   using T = TestType;
   for (int64_t n : kLengths) {
     const auto x = normals<T>(n, 1, 2), dy = normals<T>(n, 2);
-    std::vector<T> y(n + 1, T(-7)), s(n), inplace = x;
+    std::vector<T> y(n + 1, T(-7)), in_place = x;
     k::gelu(x.data(), y.data(), n);
-    k::gelu_serial(x.data(), s.data(), n);
-    CHECK(y[n] == T(-7));  // nothing written past the end
-    y.pop_back();
-    CHECK(same_bits(y, s));
-    k::gelu(inplace.data(), inplace.data(), n);
-    CHECK(same_bits(y, inplace));
+    CHECK(y[n] == T(-7));                          // nothing written past the end
     for (int64_t i = 0; i < n; i += 1 + n / 50) {  // an element's bits do not depend on where it stands
       T alone;
-      k::gelu_serial(&x[i], &alone, 1);
+      k::gelu(&x[i], &alone, 1);
       CHECK(alone == y[i]);
     }
+    y.pop_back();
+    k::gelu(in_place.data(), in_place.data(), n);
+    CHECK(same_bits(y, in_place));
+    in_place = dy;
     k::silu_backward(x.data(), dy.data(), y.data(), n);
-    k::silu_backward_serial(x.data(), dy.data(), s.data(), n);
-    CHECK(same_bits(y, s));
+    k::silu_backward(x.data(), in_place.data(), in_place.data(), n);
+    CHECK(same_bits(y, in_place));
   }
   const int64_t n = kLengths.back();
   const auto x = normals<T>(n, 1, 2), dy = normals<T>(n, 2);
@@ -224,14 +224,14 @@ TEMPLATE_TEST_CASE("elementwise kernels: any length, in place, serial and parall
   });
 }
 
-TEMPLATE_TEST_CASE("strips: max, exp with shift and sum, dot", "[vec_math]", float, double) {
+TEMPLATE_TEST_CASE("strips: max, exp with shift and sum", "[vec_math]", float, double) {
   using T = TestType;
   const T inf = std::numeric_limits<T>::infinity();
   const double eps = std::numeric_limits<T>::epsilon();
   on_each_simd_target([&](const std::string& target) {
     INFO(target);
     for (int64_t n : {1, 3, 7, 16, 17, 257, 1000}) {
-      auto x = normals<T>(n, 3, 3), w = normals<T>(n, 4);
+      auto x = normals<T>(n, 3, 3);
       if (n > 3) x[2] = -inf;
       const T top = k::max_serial(x.data(), n);
       CHECK(top == *std::max_element(x.begin(), x.end()));
@@ -246,16 +246,7 @@ TEMPLATE_TEST_CASE("strips: max, exp with shift and sum, dot", "[vec_math]", flo
       }
       CHECK(std::abs(sum - want) <= 20 * eps * want);
       CHECK(sum == k::exp_sub_serial(x.data(), shift, factor, y.data(), n));
-      if (n > 3) {
-        CHECK(y[2] == 0);
-        x[2] = 0;
-      }
-      Real dot = 0, size = 0;
-      for (int64_t i = 0; i < n; ++i) {
-        dot += Real(x[i]) * w[i];
-        size += std::abs(Real(x[i]) * w[i]);
-      }
-      CHECK(std::abs(k::dot_serial(x.data(), w.data(), n) - dot) <= 8 * std::sqrt(double(n)) * eps * size);
+      if (n > 3) CHECK(y[2] == 0);
     }
     std::vector<T> masked(19, -inf), y(19, T(1));
     CHECK(k::exp_sub_serial(masked.data(), k::max_serial(masked.data(), 19), T(0.5), y.data(), 19) == 0);
@@ -265,27 +256,6 @@ TEMPLATE_TEST_CASE("strips: max, exp with shift and sum, dot", "[vec_math]", flo
     masked[5] = std::numeric_limits<T>::quiet_NaN();
     CHECK(std::isnan(k::exp_sub_serial(masked.data(), k::max_serial(masked.data(), 19), T(1), y.data(), 19)));
   });
-}
-
-TEMPLATE_TEST_CASE("plain arithmetic is exact", "[vec_math]", float, double) {
-  using T = TestType;
-  for (int64_t n : kLengths) {
-    const auto a = normals<T>(n, 1), b = normals<T>(n, 2);
-    std::vector<T> sum(n), diff(n), prod(n), quot(n), scaled(n), into = a, axpy = a;
-    k::add(a.data(), b.data(), sum.data(), n);
-    k::sub(a.data(), b.data(), diff.data(), n);
-    k::mul(a.data(), b.data(), prod.data(), n);
-    k::div(a.data(), b.data(), quot.data(), n);
-    k::scale(a.data(), T(0.3), scaled.data(), n);
-    k::add_into(into.data(), b.data(), n);
-    k::scale_add(axpy.data(), T(0.7), b.data(), n);
-    int64_t wrong = 0;
-    for (int64_t i = 0; i < n; ++i) {
-      wrong += sum[i] != a[i] + b[i] || diff[i] != a[i] - b[i] || prod[i] != a[i] * b[i] || quot[i] != a[i] / b[i];
-      wrong += scaled[i] != T(0.3) * a[i] || into[i] != a[i] + b[i] || axpy[i] != a[i] + T(0.7) * b[i];
-    }
-    CHECK(wrong == 0);
-  }
 }
 
 TEST_CASE("instruction sets are named, and an unknown one is refused", "[simd]") {

@@ -6,8 +6,6 @@
 #include "tests/catch.h"
 
 #if __has_include(<catch2/catch_test_macros.hpp>)
-#include <catch2/matchers/catch_matchers.hpp>
-#include <catch2/matchers/catch_matchers_string.hpp>
 inline auto Contains(const std::string& s) { return Catch::Matchers::ContainsSubstring(s); }
 #else
 using Catch::Matchers::Contains;

@@ -83,7 +83,7 @@ TEST_CASE("[proposition 3] W_Q = 0, b = 0, W_V = W_out = I, one head, no gate, k
 }
 
 TEST_CASE(
-    "[proposition 2] the residual is minus the gradient of |x - F|^2 / 2; a scalar gate is Friedman's shrinkage") {
+    "[proposition 2] the residual is minus the gradient of |x - F|^2 / 2, a scalar gate is Friedman's shrinkage") {
   Layer l(boosted({.heads = 2, .project_out = false}, 2, Gate::scalar), 2, 4, 6, 4);
   Layer first({.heads = 2, .project_out = false}, 2, 4, 6, 4);
   first.in = Vars(l.in.begin(), l.in.begin() + static_cast<int>(first.in.size()));

@@ -84,7 +84,7 @@ TEST_CASE("[R31] embedding: every occurrence of an id adds to its row") {
   CHECK(one.grad().at({0, 0}) == 0);
 }
 
-TEST_CASE("embedding's gradient can be differentiated again; no ids are fine") {
+TEST_CASE("embedding's gradient can be differentiated again, no ids are fine") {
   const Var table(Tensor::of({1, 2, 3, 4}, {2, 2}), true);
   const Var y = embedding(ids({1, 1, 0}, {3}), table);
   const Var g = grad({sum(y * y * y)}, {table}, {}, {.create_graph = true})[0];

@@ -37,7 +37,7 @@ TEST_CASE("softmax over any dimension") {
   CHECK_THROWS_WITH(log_softmax(Var(Tensor::scalar(1))), Contains("[log_softmax]"));
 }
 
-TEST_CASE("[R22] a row of -infinity alone has softmax 0 and gradient 0; a masked element has gradient 0") {
+TEST_CASE("[R22] a row of -infinity alone has softmax 0 and gradient 0, a masked element has gradient 0") {
   const Var x(Tensor::of({-kInf, -kInf, -kInf, 0, -kInf, 0}, {2, 3}), true);
   const Var v(Tensor::of({1, -2, 3, 1, 5, 3}, {2, 3}));
   for (DType dtype : {DType::f64, DType::f32}) {

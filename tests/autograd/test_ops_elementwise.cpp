@@ -118,7 +118,7 @@ TEST_CASE("comparisons with NaN are false") {
   CHECK(less(x, Tensor::of({5, 5}, {2, 1})).shape() == Shape{2, 3});
 }
 
-TEST_CASE("pow: exponents 0, 1 and 2 at 0; negative bases") {
+TEST_CASE("pow: exponents 0, 1 and 2 at 0, negative bases") {
   const Var x = leaf({0, -2});
   CHECK(values(pow(x, 0)) == Values{1, 1});
   CHECK(gradient(pow(x, 0), x, {3, 5}) == Values{0, 0});
@@ -128,7 +128,7 @@ TEST_CASE("pow: exponents 0, 1 and 2 at 0; negative bases") {
   CHECK(std::isnan(values(pow(x, 0.5))[1]));
 }
 
-TEST_CASE("clamp refuses an empty interval; infinite borders are open") {
+TEST_CASE("clamp refuses an empty interval, infinite borders are open") {
   const Var x = leaf({-1e300, 5});
   CHECK_THROWS_WITH(clamp(x, 1, 0), Contains("[clamp]") && Contains("[1, 0]") && Contains("lo <= hi"));
   CHECK_THROWS_WITH(clamp(x, kNaN, 0), Contains("[clamp]"));

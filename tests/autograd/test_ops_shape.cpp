@@ -77,7 +77,7 @@ TEST_CASE("one tensor joined twice gets both gradients") {
   CHECK(gradient(concat({x, x}, 0), x) == Values{1 + 3, 2 + 4});
 }
 
-TEST_CASE("stack adds a dimension; squeeze and unsqueeze move none of the numbers") {
+TEST_CASE("stack adds a dimension, squeeze and unsqueeze move none of the numbers") {
   const Var a = counting({3}), b = a * 10;
   CHECK(values(stack({a, b}, 0)) == Values{0, 1, 2, 0, 10, 20});
   CHECK(values(stack({a, b}, -1)) == Values{0, 0, 1, 10, 2, 20});
@@ -89,7 +89,7 @@ TEST_CASE("stack adds a dimension; squeeze and unsqueeze move none of the number
   CHECK_THROWS_WITH(stack({}, 0), Contains("[stack]"));
 }
 
-TEST_CASE("[R31] gather along a dimension; indices that repeat add their gradients") {
+TEST_CASE("[R31] gather along a dimension, indices that repeat add their gradients") {
   const Var x = counting({2, 3});
   const Var y = gather(x, 1, index({2, 2, 0, 1}, {2, 2}));
   CHECK(values(y) == Values{2, 2, 3, 4});

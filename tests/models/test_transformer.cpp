@@ -240,7 +240,7 @@ TEST_CASE("Transformer: impossible inputs") {
   CHECK_THROWS_AS(model.loss(ids, random_ids(1, 3, 17, rng)), Error);
 }
 
-TEST_CASE("TransformerConfig: to JSON and back; what is wrong is named") {
+TEST_CASE("TransformerConfig: to JSON and back, what is wrong is named") {
   for (const Variant& v : all_variants()) CHECK(TransformerConfig::from_json(v.config.to_json()) == v.config);
   const auto with = [](const char* key, nlohmann::json value) {
     nlohmann::json json = tiny_config().to_json();

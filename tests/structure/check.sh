@@ -49,6 +49,10 @@ for name in * .[!.]*; do
   esac
 done
 
+grep -noE '[^[]\]\([A-Za-z.][-A-Za-z0-9_./#]*\)' README.md | sed 's/.\](\(.*\))/ \1/' | while read -r line path; do
+  [ -e "${path%%#*}" ] || echo "README.md:$line $path"
+done | rule 'links of the README lead somewhere'
+
 if [ -s "$found" ]; then
   cat "$found"
   exit 1

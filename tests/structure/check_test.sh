@@ -44,6 +44,7 @@ plant 'no fast-math' core/tensor.cpp '#pragma GCC optimize("fast-math")'
 plant 'no semicolon in a test name' tests/core/planted.cpp 'TEST_CASE("one; two") { int x; }'
 plant 'no semicolon in a test name' tests/nn/planted.cpp 'TEMPLATE_TEST_CASE(
     "a long name: one; two", "", float) {}'
+plant 'links of the README lead somewhere' README.md 'see [this](core/nowhere.h)'
 plant 'no other name at the top' utils.cpp '// a stray file'
 mkdir "$copy/build"
 plant 'no fast-math' build/commands.json '"command": "c++ -O3 -funsafe-math-optimizations x.cpp"' build/commands.json

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "core/elementwise.h"
+#include "core/kernels/vec_math.h"
 
 namespace bg::num {
 namespace {
@@ -70,6 +71,26 @@ Tensor arg_extreme(std::string_view op, const Tensor& x, int dim) {
     });
   });
   return best;
+}
+
+// Of n numbers that lie `step` apart, in double, strip by strip.
+template <class T>
+double log_sum_exp(const T* x, int64_t n, int64_t step) {
+  constexpr int64_t kStrip = 256;
+  T strip[kStrip];
+  auto for_strips = [&](auto f) {
+    for (int64_t k = 0; k < n; k += kStrip) {
+      const int64_t count = std::min(kStrip, n - k);
+      for (int64_t i = 0; i < count; ++i) strip[i] = x[(k + i) * step];
+      f(count);
+    }
+  };
+  T largest = -std::numeric_limits<T>::infinity();
+  for_strips([&](int64_t count) { largest = std::max(largest, kernels::max_serial(strip, count)); });
+  const T shift = std::isfinite(largest) ? largest : T{0};  // infinities come through as they are
+  double sum = 0;                                           // NaN, which the maximum may not see, comes through here
+  for_strips([&](int64_t count) { sum += kernels::exp_sub_serial(strip, shift, T{1}, strip, count); });
+  return shift + std::log(sum);
 }
 
 }  // namespace
@@ -154,15 +175,8 @@ Tensor logsumexp(const Tensor& x, int dim) {
     const T* from = whole.data<T>();
     T* out = y.mutable_data<T>(op);
     for_lines(l, [&](int64_t o, int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const T* line = from + o * l.n * l.inner + i;
-        T largest = -std::numeric_limits<T>::infinity();
-        for (int64_t k = 0; k < l.n; ++k) largest = std::max(largest, line[k * l.inner]);
-        double sum = 0;  // NaN, which max does not see, comes through here
-        const double shift = std::isinf(largest) ? 0 : largest;
-        for (int64_t k = 0; k < l.n; ++k) sum += std::exp(static_cast<double>(line[k * l.inner]) - shift);
-        out[o * l.inner + i] = static_cast<T>(shift + std::log(sum));
-      }
+      for (int64_t i = begin; i < end; ++i)
+        out[o * l.inner + i] = static_cast<T>(log_sum_exp(from + o * l.n * l.inner + i, l.n, l.inner));
     });
   });
   return y;

@@ -272,7 +272,12 @@ void Tensor::copy_from(const Tensor& src, std::string_view writer) {
       To* to = mutable_data<To>(writer);
       const From* from = src.data<From>();
       walk<2>(shape_, {strides_, src.strides_}, [&](auto at, int64_t n, auto step) {
-        for (int64_t i = 0; i < n; ++i) to[at[0] + i * step[0]] = convert<To>(from[at[1] + i * step[1]]);
+        To* t = to + at[0];
+        const From* f = from + at[1];
+        if (step[0] == 1 && step[1] == 1)
+          for (int64_t i = 0; i < n; ++i) t[i] = convert<To>(f[i]);
+        else
+          for (int64_t i = 0; i < n; ++i) t[i * step[0]] = convert<To>(f[i * step[1]]);
       });
     });
   });

@@ -191,6 +191,11 @@ TEST_CASE("[R22] logsumexp: large values, and a row of -infinity with zero gradi
   const Values g = gradient(y, x);
   CHECK(close(g[0], 0.5, 1e-12));
   CHECK(Values(g.begin() + 2, g.end()) == Values{0, 0, 3, 0});
-  CHECK(std::isnan(logsumexp(Var(Tensor::of({1, NAN}, {2})), 0).item()));
+  for (const DType t : {DType::f32, DType::f64}) {
+    CHECK(std::isnan(logsumexp(Var(Tensor::of({1, NAN}, {2}, t)), 0).item()));
+    CHECK(std::isnan(logsumexp(Var(Tensor::of({-inf, NAN}, {2}, t)), 0).item()));
+    CHECK(logsumexp(Var(Tensor::of({1, inf}, {2}, t)), 0).item() == inf);
+    CHECK(close(logsumexp(Var(Tensor::zeros({1000, 3}, t)), 0).value().flat(2), std::log(1000.0), 1e-6));
+  }
   CHECK(logsumexp(counting({2, 0}), 1).value().to_vector<double>() == Values{-inf, -inf});
 }

@@ -167,6 +167,60 @@ TEST_CASE("Transformer: checkpointed gradients have the same bits, dropout on [R
   }
 }
 
+TEST_CASE("Transformer: a tied table is updated once, from both of its uses [R32]") {
+  Rng rng(12);
+  Transformer model(tiny_config(), rng);
+  model.to(DType::f64);
+  const Tensor ids = random_ids(2, 6, 17, rng), targets = random_ids(2, 6, 17, rng);
+  Sgd optimizer(model.parameters(), {.momentum = 0.9});
+  CHECK(optimizer.state_dict().count("momentum.tokens.w") == 1);
+  CHECK(optimizer.parameters()[0].path == "tokens.w");
+  const Var table = model.output_table();
+  StateDict start;
+  for (const auto& [path, value] : model.state_dict()) start[path] = value.clone();
+  const Tensor before = start.at("tokens.w");
+  model.loss(ids, targets).backward();
+  const Tensor both = table.grad().clone();
+  optimizer.step(0.5);
+  CHECK(num::max_abs(num::sub(num::sub(before, table.value()), num::scale(both, 0.5))) < 1e-15);
+
+  // an untied model of the same weights gets the two parts of that gradient apart
+  TransformerConfig apart = tiny_config();
+  apart.tied = false;
+  Transformer untied(apart, rng);
+  untied.to(DType::f64);
+  StateDict state = start;
+  state["head"] = state.at("tokens.w");
+  untied.load_state_dict(state);
+  untied.loss(ids, targets).backward();
+  Tensor sum = untied.output_table().grad();
+  for (const NamedParameter& p : untied.parameters())
+    if (p.path == "tokens.w") sum = num::add(sum, p.var.grad());
+  CHECK(num::max_abs(num::sub(sum, both)) < 1e-14);
+}
+
+TEST_CASE("Transformer: accumulated micro-batches equal one batch [R17]") {
+  TransformerConfig c = tiny_config();
+  c.model = nn::AttentionKind::boosted;
+  Rng rng(13);
+  Transformer model(c, rng);
+  model.to(DType::f64);
+  enliven(model, rng);
+  const Tensor ids = random_ids(6, 8, 17, rng), targets = random_ids(6, 8, 17, rng);
+  const std::vector<double> whole = loss_and_gradients(model, ids, targets, nullptr);
+  model.zero_grad();
+  for (int64_t row = 0; row < 6; row += 2)
+    (model.loss(ids.slice(0, row, row + 2), targets.slice(0, row, row + 2)) / 3).backward();
+  size_t i = 1;
+  double worst = 0;
+  for (const NamedParameter& p : model.parameters()) {
+    const Tensor g = p.var.grad().defined() ? p.var.grad() : Tensor::zeros(p.var.shape());
+    for (double x : g.to_vector<double>()) worst = std::max(worst, std::abs(x - whole[i++]));
+  }
+  CHECK(i == whole.size());
+  CHECK(worst < 1e-12);
+}
+
 TEST_CASE("Transformer: bits do not depend on the number of threads") {
   TransformerConfig c = tiny_config();
   c.model = nn::AttentionKind::boosted;

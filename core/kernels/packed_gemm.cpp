@@ -1,6 +1,7 @@
-// Packed matrix products. For each kDepth rows of B, a block of them is copied into panels as wide as a tile; then, for
-// each kRows rows of A, a panel is copied and multiplied with all of the block. The panel of A stays in the first
-// cache, the block of B in the second, and tiles of C are read and written once per kDepth.
+// Packed matrix products. For each kDepth rows of B, a block of them is copied into panels as wide as a tile; then each
+// kGroup rows of A are copied into panels as high as a tile and multiplied with all of the block. A panel of A stays in
+// the first cache, the block of B in the second, and tiles of C are read and written once per kDepth. While one group
+// is multiplied, the next is fetched from memory.
 #include "core/kernels/packed_gemm.h"
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #define HWY_TARGET_INCLUDE "core/kernels/packed_gemm.cpp"
 #include <hwy/foreach_target.h>
 // After foreach_target:
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include "core/kernels/tile-inl.h"
@@ -18,6 +20,8 @@
 namespace bg::kernels {
 
 constexpr int64_t kDepth = 256, kWidth = 384;  // the block of B: 384 KiB of floats
+constexpr int64_t kGroup = 48;                 // rows of A: whole cache lines also where A is transposed
+static_assert(kGroup % kTileRows == 0);
 static_assert(kWidth % kTileCols == 0);
 
 template <class T>
@@ -27,7 +31,7 @@ struct PackedOperands {
   bool transpose_a, transpose_b;
 };
 
-// The kernels of one instruction set. scratch: kDepth * (kWidth + kTileRows) elements.
+// The kernels of one instruction set. scratch: kDepth * (kWidth + kGroup) elements.
 template <class T>
 using PackedGemm = void(const PackedOperands<T>&, int64_t m, int64_t n, int64_t k, T alpha, bool add, T* c, int64_t ldc,
                         T* scratch);
@@ -46,7 +50,8 @@ namespace HWY_NAMESPACE {
 
 // Rows [p, p + depth) of op(B), columns [j, j + width), as panels of tile width, one after the other.
 template <class T>
-void pack_b(const PackedOperands<T>& x, int64_t p, int64_t depth, int64_t j, int64_t width, int64_t panel, T* to) {
+HWY_NOINLINE void pack_b(const PackedOperands<T>& x, int64_t p, int64_t depth, int64_t j, int64_t width, int64_t panel,
+                         T* to) {
   for (int64_t at = 0; at < width; at += panel, to += panel * depth) {
     const int64_t cols = std::min(panel, width - at);
     if (x.transpose_b) {
@@ -57,15 +62,40 @@ void pack_b(const PackedOperands<T>& x, int64_t p, int64_t depth, int64_t j, int
   }
 }
 
-// Columns [p, p + depth) of op(A), rows [i, i + rows), as (depth, kRows).
+// Columns [p, p + depth) of op(A), rows [i, i + rows), as panels of (depth, kRows), one after the other.
 template <class T>
 void pack_a(const PackedOperands<T>& x, int64_t i, int64_t rows, int64_t p, int64_t depth, T* to) {
-  if (x.transpose_a) {
-    copy_into(x.a + p * x.lda + i, x.lda, depth, rows, to, kRows);
-  } else {
-    transpose_into(x.a + i * x.lda + p, x.lda, rows, depth, to, kRows);
+  for (int64_t at = 0; at < rows; at += kRows, to += kRows * depth) {
+    const int64_t high = std::min<int64_t>(kRows, rows - at);
+    if (x.transpose_a) {
+      copy_into(x.a + p * x.lda + i + at, x.lda, depth, high, to, kRows);
+    } else {
+      transpose_into(x.a + (i + at) * x.lda + p, x.lda, high, depth, to, kRows);
+    }
   }
 }
+
+// Fetches a (rows, cols) block of memory into the caches, a few lines at each step.
+template <class T>
+class Prefetcher {
+ public:
+  Prefetcher(const T* from, int64_t stride, int64_t rows, int64_t cols, int64_t steps)
+      : row_(from), stride_(stride), rows_(rows), cols_(cols) {
+    per_step_ = steps > 0 ? (rows * ((cols + kLine - 1) / kLine) + steps - 1) / steps : 0;
+  }
+  void step() {
+    for (int64_t i = 0; i < per_step_ && rows_ > 0; ++i) {
+      hwy::Prefetch(row_ + col_);
+      col_ += kLine;
+      if (col_ >= cols_) col_ = 0, row_ += stride_, --rows_;
+    }
+  }
+
+ private:
+  static constexpr int64_t kLine = 64 / sizeof(T);
+  const T* row_;
+  int64_t stride_, rows_, cols_, col_ = 0, per_step_;
+};
 
 template <class T>
 void packed_gemm(const PackedOperands<T>& x, int64_t m, int64_t n, int64_t k, T alpha, bool add, T* c, int64_t ldc,
@@ -77,12 +107,21 @@ void packed_gemm(const PackedOperands<T>& x, int64_t m, int64_t n, int64_t k, T 
     for (int64_t p = 0; p < k; p += kDepth) {
       const int64_t depth = std::min(kDepth, k - p);
       pack_b(x, p, depth, j, width, panel, right);
-      for (int64_t i = 0; i < m; i += kRows) {
-        const int64_t rows = std::min<int64_t>(kRows, m - i);
+      for (int64_t i = 0; i < m; i += kGroup) {
+        const int64_t rows = std::min(kGroup, m - i), next = std::min(kGroup, m - i - rows);
         pack_a(x, i, rows, p, depth, left);
-        for (int64_t at = 0; at < width; at += panel)
-          exact_tile<Left::kColMajor>(rows, std::min(panel, width - at), depth, left, int64_t{kRows},
-                                      right + at * depth, panel, alpha, c + i * ldc + j + at, ldc, add || p > 0);
+        const int64_t tiles = (rows + kRows - 1) / kRows * ((width + panel - 1) / panel);
+        const T* after = x.transpose_a ? x.a + p * x.lda + i + rows : x.a + (i + rows) * x.lda + p;
+        Prefetcher<T> fetch(after, x.lda, x.transpose_a ? depth : next, x.transpose_a ? next : depth,
+                            next > 0 ? tiles : 0);
+        for (int64_t r = 0; r < rows; r += kRows) {
+          for (int64_t at = 0; at < width; at += panel) {
+            fetch.step();
+            exact_tile<Left::kColMajor>(std::min<int64_t>(kRows, rows - r), std::min(panel, width - at), depth,
+                                        left + r * depth, int64_t{kRows}, right + at * depth, panel, alpha,
+                                        c + (i + r) * ldc + j + at, ldc, add || p > 0);
+          }
+        }
       }
     }
   }
@@ -125,7 +164,7 @@ template <class T>
 void packed_gemm(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, T alpha, const T* a, int64_t lda,
                  const T* b, int64_t ldb, bool add, T* c, int64_t ldc) {
   // Kept by each thread: of fixed size, and large enough that fresh pages would cost more than a small product.
-  thread_local const auto scratch = hwy::AllocateAligned<T>(kDepth * (kWidth + kTileRows));
+  thread_local const auto scratch = hwy::AllocateAligned<T>(kDepth * (kWidth + kGroup));
   BG_CHECK(scratch, "gemm", "no memory for scratch");
   kernels<T>().run({a, b, lda, ldb, transpose_a, transpose_b}, m, n, k, alpha, add, c, ldc, scratch.get());
 }

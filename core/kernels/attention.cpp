@@ -75,6 +75,8 @@ struct Head {
   T* at(HeadView<T> x, int64_t t) const {
     return x.data + b * x.batch + t * x.row + h * x.head;
   }
+  bool last() const { return h + 1 == shape.heads && b + 1 == shape.batch; }
+  Head next() const { return h + 1 < shape.heads ? Head{shape, b, h + 1} : Head{shape, b + 1, 0}; }
   int64_t valid() const { return shape.lengths ? shape.lengths[b] : shape.keys; }
   // How many keys query i sees: the first ones.
   int64_t visible(int64_t i) const {
@@ -237,14 +239,30 @@ void over_keys(const Block& x, int64_t n, const T* strip, int64_t stride, const 
                                          });
 }
 
-// out (columns, n) += alpha strip^T b over the queries from the first that sees the tile's first key.
+// out (rows from..to of keys, n) = alpha strip^T b, or +=, over the queries from the first that sees the tile's first
+// key.
 template <class T>
-void over_queries(const Block& x, int64_t n, const T* strip, int64_t stride, const T* b, int64_t ldb, T alpha, T* out,
-                  int64_t ldo) {
+void over_queries(const Block& x, int64_t from, int64_t to, int64_t n, const T* strip, int64_t stride, const T* b,
+                  int64_t ldb, T alpha, T* out, int64_t ldo, bool add) {
   product<Left::kColMajor, Edge::kExact>(
-      x.columns, n, strip, stride, b, ldb, alpha, out, ldo, true, [&](int64_t j, int64_t, int64_t) BG_LANES {
-        return Range{std::upper_bound(x.visible, x.visible + x.rows, j) - x.visible, x.rows};
+      to - from, n, strip + from, stride, b, ldb, alpha, out + from * ldo, ldo, add,
+      [&](int64_t j, int64_t, int64_t) BG_LANES {
+        return Range{std::upper_bound(x.visible, x.visible + x.rows, from + j) - x.visible, x.rows};
       });
+}
+
+// Fetches rows [first, end) of x in this head over `steps` steps.
+template <class T>
+Prefetcher<T> fetch_rows(const Head& head, HeadView<const T> x, int64_t first, int64_t end, int64_t d, int64_t steps) {
+  return {head.at(x, first), x.row, end - first, d, steps};
+}
+
+// Fetches the block of queries after the one that starts at `start`: of this head or, at its end, the next one.
+template <class T>
+Prefetcher<T> fetch_block(const Head& head, HeadView<const T> x, int64_t start, int64_t end, int64_t d, int64_t steps) {
+  if (start + kBlock < end) return fetch_rows(head, x, start + kBlock, std::min(start + 2 * kBlock, end), d, steps);
+  if (head.last()) return {};
+  return fetch_rows(head.next(), x, 0, std::min(kBlock, head.shape.queries), d, steps);
 }
 
 // Queries [first, end) of one head.
@@ -257,14 +275,21 @@ void forward(const Forward<T>& x, int64_t b, int64_t h, int64_t first, int64_t e
   T *p = scratch + at.logits, *masks = scratch + at.masks, *q = scratch + at.q, *v = scratch + at.v;
   transpose_into(head.at(x.k, 0), x.k.row, seen, s.d_key, scratch + at.k_t, stride);
   copy_into(head.at(x.v, 0), x.v.row, seen, s.d_value, v, at.value_width);
+  Prefetcher<T> fetch_k, fetch_v;
+  if (!head.last()) {
+    fetch_k = fetch_rows(head.next(), x.k, 0, s.keys, s.d_key, end - first);
+    fetch_v = fetch_rows(head.next(), x.v, 0, s.keys, s.d_value, end - first);
+  }
   for (int64_t start = first; start < end; start += kBlock) {
     const Block block(head, start, end);
+    auto fetch_q = fetch_block(head, x.q, start, end, s.d_key, block.rows);
     copy_into(head.at(x.q, start), x.q.row, block.rows, s.d_key, q, at.key_width);
     // S = scale Q K^T
     strip_product(block, s.d_key, q, at.key_width, scratch + at.k_t, static_cast<T>(s.scale), p, stride);
     if (s.dropout > 0) block.draw_masks(masks, stride);
     T inverse_sum[kBlock];
     for (int64_t r = 0; r < block.rows; ++r) {
+      fetch_q.step(), fetch_k.step(), fetch_v.step();
       T* row = p + r * stride;
       const int64_t n = block.visible[r], i = block.index(r);
       if (n == 0) {
@@ -291,12 +316,13 @@ void forward(const Forward<T>& x, int64_t b, int64_t h, int64_t first, int64_t e
   }
 }
 
-// One block's P~ into the logits' strip and dS into the gradients'.
-template <class T>
+// One block's P~ into the logits' strip and dS into the gradients'. fetch is called for each row.
+template <class T, class F>
 HWY_INLINE void softmax_backward(const Backward<T>& x, const Block& block, T* logits, T* gradients, const T* masks,
-                                 int64_t stride) {
+                                 int64_t stride, F&& fetch) {
   const AttentionShape& s = x.shape;
   for (int64_t r = 0; r < block.rows; ++r) {
+    fetch();
     const int64_t n = block.visible[r], i = block.index(r), t = block.first + r;
     T *p = logits + r * stride, *ds = gradients + r * stride;
     const T* drop = masks + r * stride;
@@ -306,8 +332,9 @@ HWY_INLINE void softmax_backward(const Backward<T>& x, const Block& block, T* lo
                          ? (x.d_entropy ? softmax_backward_row<true, true, T> : softmax_backward_row<true, false, T>)
                          : (x.d_entropy ? softmax_backward_row<false, true, T> : softmax_backward_row<false, false, T>);
     row(p, ds, drop, n, x.row_max[i], x.log_sum[i], dot, dh);
-    std::fill(p + n, p + block.columns, T(0));
-    std::fill(ds + n, ds + block.columns, T(0));
+    const int64_t columns = round_up(block.columns, kTileRows);
+    std::fill(p + n, p + columns, T(0));
+    std::fill(ds + n, ds + columns, T(0));
   }
 }
 
@@ -323,26 +350,43 @@ void backward(const Backward<T>& x, int64_t b, int64_t h, T* scratch) {
   transpose_into(head.at(x.k, 0), x.k.row, seen, s.d_key, scratch + at.k_t, stride);
   transpose_into(head.at(x.v, 0), x.v.row, seen, s.d_value, scratch + at.v_t, stride);
   copy_into(head.at(x.k, 0), x.k.row, seen, s.d_key, scratch + at.k, at.key_width);
-  for (int64_t j = 0; j < s.keys && !x.accumulate; ++j) {
-    if (x.dk.data) std::fill_n(head.at(x.dk, j), s.d_key, T(0));
-    if (x.dv.data) std::fill_n(head.at(x.dv, j), s.d_value, T(0));
+  Prefetcher<T> fetch_k, fetch_v;
+  if (!head.last()) {
+    fetch_k = fetch_rows(head.next(), x.k, 0, s.keys, s.d_key, s.queries);
+    fetch_v = fetch_rows(head.next(), x.v, 0, s.keys, s.d_value, s.queries);
   }
+  int64_t set = 0;  // keys whose dK and dV have been written
   for (int64_t start = 0; start < s.queries; start += kBlock) {
     const Block block(head, start, s.queries);
+    auto fetch_q = fetch_block(head, x.q, start, s.queries, s.d_key, block.rows);
+    auto fetch_o = fetch_block(head, x.o, start, s.queries, s.d_value, block.rows);
+    auto fetch_d_o = fetch_block(head, x.d_o, start, s.queries, s.d_value, block.rows);
     copy_into(head.at(x.q, start), x.q.row, block.rows, s.d_key, q, at.key_width);
     copy_into(head.at(x.d_o, start), x.d_o.row, block.rows, s.d_value, d_o, at.value_width);
     // forward: S = scale Q K^T, P = exp(S - max - log sum), O = (D * P) V
     strip_product(block, s.d_key, q, at.key_width, scratch + at.k_t, scale, p, stride);
     strip_product(block, s.d_value, d_o, at.value_width, scratch + at.v_t, T(1), ds, stride);
     if (s.dropout > 0) block.draw_masks(scratch + at.masks, stride);
-    softmax_backward(x, block, p, ds, scratch + at.masks, stride);
-    if (x.dv.data)  // dV += (D * P)^T dO
-      over_queries(block, s.d_value, p, stride, d_o, at.value_width, T(1), head.at(x.dv, 0), x.dv.row);
-    if (x.dk.data)  // dK += scale dS^T Q
-      over_queries(block, s.d_key, ds, stride, q, at.key_width, scale, head.at(x.dk, 0), x.dk.row);
+    softmax_backward(x, block, p, ds, scratch + at.masks, stride,
+                     [&] { fetch_q.step(), fetch_o.step(), fetch_d_o.step(), fetch_k.step(), fetch_v.step(); });
+    // Keys in whole tiles; those that no block before has seen are set, the others added to.
+    const int64_t now = std::min(round_up(block.columns, kTileRows), s.keys);
+    const auto add_to_keys = [&](HeadView<T> to, int64_t d, const T* strip, const T* right, int64_t width, T factor) {
+      if (!to.data) return;
+      T* out = head.at(to, 0);
+      over_queries(block, 0, set, d, strip, stride, right, width, factor, out, to.row, true);
+      over_queries(block, set, now, d, strip, stride, right, width, factor, out, to.row, x.accumulate);
+    };
+    add_to_keys(x.dv, s.d_value, p, d_o, at.value_width, T(1));  // dV += (D * P)^T dO
+    add_to_keys(x.dk, s.d_key, ds, q, at.key_width, scale);      // dK += scale dS^T Q
+    set = now;
     if (x.dq.data)  // dQ = scale dS K
       over_keys(block, s.d_key, ds, stride, scratch + at.k, at.key_width, scale, head.at(x.dq, start), x.dq.row,
                 x.accumulate);
+  }
+  for (; set < s.keys && !x.accumulate; ++set) {  // keys that no query sees
+    if (x.dk.data) std::fill_n(head.at(x.dk, set), s.d_key, T(0));
+    if (x.dv.data) std::fill_n(head.at(x.dv, set), s.d_value, T(0));
   }
 }
 

@@ -10,7 +10,6 @@
 #define HWY_TARGET_INCLUDE "core/kernels/packed_gemm.cpp"
 #include <hwy/foreach_target.h>
 // After foreach_target:
-#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include "core/kernels/tile-inl.h"
@@ -74,28 +73,6 @@ void pack_a(const PackedOperands<T>& x, int64_t i, int64_t rows, int64_t p, int6
     }
   }
 }
-
-// Fetches a (rows, cols) block of memory into the caches, a few lines at each step.
-template <class T>
-class Prefetcher {
- public:
-  Prefetcher(const T* from, int64_t stride, int64_t rows, int64_t cols, int64_t steps)
-      : row_(from), stride_(stride), rows_(rows), cols_(cols) {
-    per_step_ = steps > 0 ? (rows * ((cols + kLine - 1) / kLine) + steps - 1) / steps : 0;
-  }
-  void step() {
-    for (int64_t i = 0; i < per_step_ && rows_ > 0; ++i) {
-      hwy::Prefetch(row_ + col_);
-      col_ += kLine;
-      if (col_ >= cols_) col_ = 0, row_ += stride_, --rows_;
-    }
-  }
-
- private:
-  static constexpr int64_t kLine = 64 / sizeof(T);
-  const T* row_;
-  int64_t stride_, rows_, cols_, col_ = 0, per_step_;
-};
 
 template <class T>
 void packed_gemm(const PackedOperands<T>& x, int64_t m, int64_t n, int64_t k, T alpha, bool add, T* c, int64_t ldc,

@@ -11,6 +11,7 @@
 #define BG_CORE_KERNELS_TILE_INL_H_
 #endif
 
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <algorithm>
@@ -206,6 +207,29 @@ void transpose_into(const T* from, int64_t stride, int64_t rows, int64_t cols, T
     for (int64_t x = 0; x < cols; ++x) to[x * width + r] = from[r * stride + x];
   for (int64_t x = 0; x < cols && rows < width; ++x) std::fill(to + x * width + rows, to + (x + 1) * width, T(0));
 }
+
+// Fetches a (rows, cols) block of memory into the caches, a few lines at each step of other work that takes `steps`.
+template <class T>
+class Prefetcher {
+ public:
+  Prefetcher() = default;
+  Prefetcher(const T* from, int64_t stride, int64_t rows, int64_t cols, int64_t steps)
+      : row_(from), stride_(stride), rows_(rows), cols_(cols) {
+    per_step_ = steps > 0 ? (rows * ((cols + kLine - 1) / kLine) + steps - 1) / steps : 0;
+  }
+  void step() {
+    for (int64_t i = 0; i < per_step_ && rows_ > 0; ++i) {
+      hwy::Prefetch(row_ + col_);
+      col_ += kLine;
+      if (col_ >= cols_) col_ = 0, row_ += stride_, --rows_;
+    }
+  }
+
+ private:
+  static constexpr int64_t kLine = 64 / sizeof(T);
+  const T* row_ = nullptr;
+  int64_t stride_ = 0, rows_ = 0, cols_ = 0, col_ = 0, per_step_ = 0;
+};
 
 }  // namespace HWY_NAMESPACE
 }  // namespace bg::kernels

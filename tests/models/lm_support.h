@@ -44,13 +44,10 @@ inline std::vector<Variant> all_variants() {
   return all;
 }
 
-/// Replaces all parameters by N(0, 1 / fan_in), biases included, so that no part of the model is negligible.
+/// Replaces all parameters, biases included, by N(0, 1 / 8), so that no part of the model is negligible.
 inline void enliven(Module& model, Rng& rng) {
-  for (NamedParameter& p : model.parameters()) {
-    const double fan_in =
-        p.var.rank() > 1 ? static_cast<double>(p.var.size(p.path.find("w_") == std::string::npos ? -1 : 0)) : 4;
-    p.var.value().copy_from(Tensor::randn(p.var.shape(), rng, p.var.dtype(), 1 / std::sqrt(fan_in)));
-  }
+  for (NamedParameter& p : model.parameters())
+    p.var.value().copy_from(Tensor::randn(p.var.shape(), rng, p.var.dtype(), 0.35));
 }
 
 inline Tensor random_ids(int64_t batch, int64_t time, int64_t vocab, Rng& rng) {

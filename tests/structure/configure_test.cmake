@@ -1,4 +1,4 @@
-# cmake -DCASE=... -DSOURCE=... -DWORK=... -P: configuring must fail, and say why.
+# cmake -DCASE=... -DGENERATOR=... -DSOURCE=... -DWORK=... -P: configuring must fail, and say why.
 if(CASE STREQUAL "fast_math")
   set(arguments "-DCMAKE_CXX_FLAGS=-O2 -ffast-math")
   set(expected "CMAKE_CXX_FLAGS holds -ffast-math" "Remove -ffast-math")
@@ -13,7 +13,7 @@ elseif(CASE STREQUAL "wrong_blas")  # a cblas.h of another library: found, but u
 else()
   message(FATAL_ERROR "no case ${CASE}")
 endif()
-execute_process(COMMAND ${CMAKE_COMMAND} -S ${SOURCE} -B ${WORK}/build ${arguments}
+execute_process(COMMAND ${CMAKE_COMMAND} -S ${SOURCE} -B ${WORK}/build -G ${GENERATOR} ${arguments}
   RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
 file(REMOVE_RECURSE ${WORK})
 if(result EQUAL 0)

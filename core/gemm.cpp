@@ -14,10 +14,13 @@
 namespace bg {
 namespace {
 
-// Below this many multiply-adds the cost of waking workers exceeds the gain [R29].
-constexpr int64_t kSerialFlops = int64_t{1} << 20;
+// Below this many multiply-adds a product is small: the cost of waking workers exceeds the gain [R29], and OpenBLAS,
+// which multiplies small matrices where they lie, is faster than packing.
+constexpr int64_t kSmallProduct = int64_t{1} << 20;
 
-// The least product that is worth packing, and the least part of k that is worth a buffer of its own.
+// The least sides of a product that is worth packing. With 8192 rows, inner and outer sizes of 256 to 1024 and AVX-512,
+// packed products reach 0.77 to 0.88 of the FMA peak on one thread, OpenBLAS 0.3.21 by the same tiles 0.55 to 0.80. And
+// the least part of k that is worth a buffer of its own.
 constexpr int64_t kPackedRows = 24, kPackedCols = 32, kPackedDepth = 16, kPartDepth = 1024;
 constexpr int64_t kSumGrain = int64_t{1} << 14;  // elements of C per chunk when parts are added
 
@@ -67,9 +70,8 @@ void product(Trans ta, Trans tb, int64_t m, int64_t n, int64_t k, T alpha, const
              int64_t ldb, T beta, T* c, int64_t ldc) {
   if (m == 0 || n == 0) return;
   if (k == 0) return scale(m, n, beta, c, ldc);
-  // Packing pays from some rows on. Measured on the shapes of a small transformer (AVX-512, one thread): OpenBLAS
-  // 0.3.21 reaches 0.55 to 0.80 of the FMA peak there.
-  if (m >= kPackedRows && n >= kPackedCols && k >= kPackedDepth && kernels::packed_gemm_available()) {
+  if (m * n * k >= kSmallProduct && m >= kPackedRows && n >= kPackedCols && k >= kPackedDepth &&
+      kernels::packed_gemm_available()) {
     if (beta != T(0) && beta != T(1)) scale(m, n, beta, c, ldc);
     return kernels::packed_gemm<T>(ta == Trans::yes, tb == Trans::yes, m, n, k, alpha, a, lda, b, ldb, beta != T(0), c,
                                    ldc);
@@ -88,7 +90,7 @@ struct Plan {
 };
 
 Plan plan_for(int64_t batch, int64_t m, int64_t n, int64_t k) {
-  if (m * n * k < kSerialFlops) return {m, n, k};
+  if (m * n * k < kSmallProduct) return {m, n, k};
   // Rows and columns by the sides of register tiles, so that none is cut. Enough tiles to go round among workers:
   // equal ones, since the last to finish sets the time.
   constexpr int64_t kRows = 516, kCols = 384, kEnough = 8, kUnitRows = 12, kUnitCols = 32;
@@ -120,7 +122,7 @@ void gemm_batched(Trans ta, Trans tb, int64_t batch, int64_t m, int64_t n, int64
   const std::unique_ptr<T[]> sums(parts > 1 ? new T[(parts - 1) * m * n] : nullptr);
   // Small products of a batch share a chunk.
   const int64_t flops = plan.rows * plan.cols * std::max<int64_t>(plan.depth, 1);
-  parallel_for(batch * per_product, std::max<int64_t>(1, kSerialFlops / flops), [&](int64_t begin, int64_t end) {
+  parallel_for(batch * per_product, std::max<int64_t>(1, kSmallProduct / flops), [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
       const int64_t item = t / per_product, part = t % per_product / (across * down), in = t % (across * down);
       const int64_t i = in / across * plan.rows, j = in % across * plan.cols, p = part * plan.depth;

@@ -1,7 +1,9 @@
 // Matrix products: the only door to the BLAS library. Row-major, raw pointers, float and double.
 //
-// OpenBLAS is held to one thread for the whole process [R28]; large products are cut into tiles of C that run over
-// core/parallel.h. Tile borders depend on the shape alone, so the bits of C do not depend on the number of threads.
+// Large products run on the packed kernel of core/kernels, others on OpenBLAS, which is held to one thread for the
+// whole process [R28]. Large ones are cut into tiles of C, and a long k into parts, that run over core/parallel.h.
+// Which way a product goes and where it is cut depend on the shape alone, so its bits do not depend on the number of
+// threads.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +24,7 @@ template <class T>
 void gemm(Trans ta, Trans tb, int64_t m, int64_t n, int64_t k, T alpha, const T* a, int64_t lda, const T* b,
           int64_t ldb, T beta, T* c, int64_t ldc);
 
-/// The same product as one call on the calling thread, for kernels that parallelise themselves. Its bits may differ
+/// The same product on the calling thread alone, for kernels that parallelise themselves. Its bits may differ
 /// from gemm's (other tiles), but are always the same for the same arguments.
 template <class T>
 void gemm_serial(Trans ta, Trans tb, int64_t m, int64_t n, int64_t k, T alpha, const T* a, int64_t lda, const T* b,

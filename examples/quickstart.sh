@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The main job in one command:  bash examples/quickstart.sh
-# Installs what is missing, builds, verifies the gradients, trains a small standard and a small boosted language model on
-# the same English text, compares them, and lets both write. STEPS=N and DATA=PATH choose another length or text.
+# Installs what is missing, builds, verifies the gradients, trains a small standard and a small boosted language model
+# on the same English text, compares them, and lets both write. STEPS=N and DATA=PATH choose another length or text.
 source "$(dirname "$0")/setup.sh"
 models="standard boosted"
 prompt="And it came to pass"
@@ -52,9 +52,9 @@ done
 
 printf '\n%-10s %12s %8s %14s %14s %10s\n' model parameters steps 'training loss' 'validat. loss' tokens/s
 for model in $models; do
-  printf '%-10s %12s %8s %14.4f %14.4f %10.0f\n' "$model" $(for key in parameters steps train_loss val_loss tokens_per_s; do
-    value $key "$folder/$model.json"
-  done)
+  numbers=$(for key in parameters steps train_loss val_loss tokens_per_s; do value $key "$folder/$model.json"; done)
+  # shellcheck disable=SC2086
+  printf '%-10s %12s %8s %14.4f %14.4f %10.0f\n' "$model" $numbers
 done
 for model in $models; do
   printf '\nThe %s model goes on from "%s":\n\n' "$model" "$prompt"

@@ -32,14 +32,16 @@ sources 'std::(jthread|async|thread[^:a-z_])|pthread_create' core autograd nn mo
   outside 'core/parallel' | rule 'threads only in core/parallel'
 
 fast='-Ofast|-ffast-math|-funsafe-math-optimizations|-ffinite-math-only|-fassociative-math|-freciprocal-math'
-find . \( -name build -o -path ./tests/structure \) -prune -o \( -name CMakeLists.txt -o -name '*.cmake' -o -name 'CMake*.json' \) -print |
+find . \( -name build -o -path ./tests/structure \) -prune -o \
+  \( -name CMakeLists.txt -o -name '*.cmake' -o -name 'CMake*.json' \) -print |
   xargs grep -nE -e "$fast" /dev/null | rule 'no fast-math'
 # shellcheck disable=SC2086
 sources 'pragma GCC optimize|attribute__.*optimize|float_control|fp contract' $all | rule 'no fast-math'
 if [ -n "$2" ]; then grep -noE -e "($fast).*" "$2" | cut -c 1-200 | rule 'no fast-math'; fi
 
 # ctest would make two tests of such a name, neither of which exists (a semicolon divides CMake lists).
-find tests -name '*.cpp' -exec grep -zoHE 'TEST_CASE\([^{;]*;' {} + | tr -d '\n' | tr '\0' '\n' | rule 'no semicolon in a test name'
+find tests -name '*.cpp' -exec grep -zoHE 'TEST_CASE\([^{;]*;' {} + | tr -d '\n' | tr '\0' '\n' |
+  rule 'no semicolon in a test name'
 
 for name in * .[!.]*; do
   case $name in

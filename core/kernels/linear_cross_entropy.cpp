@@ -19,7 +19,7 @@
 namespace bg::kernels {
 namespace {
 
-constexpr int64_t kChunkBytes = int64_t{16} << 20;  // of logits
+constexpr int64_t kChunkBytes = int64_t{32} << 20;  // of logits: fewer passes over dw; measured, 16 cost 4 % more
 
 int64_t chunk_rows(int64_t rows, int64_t classes, int64_t element_bytes) {
   const int64_t fit = kChunkBytes / std::max<int64_t>(1, classes * element_bytes);

@@ -143,7 +143,7 @@ TEST_CASE("[R33] checkpointed gradients through dropout have the bits of plain o
 
 TEST_CASE("linear_cross_entropy agrees with cross_entropy of the product across chunks") {
   Rng r(4);
-  constexpr int64_t kClasses = 70000, kRows = 75;  // f64: 29 rows fit, so chunks of 16 and a last one of 11
+  constexpr int64_t kClasses = 70000, kRows = 75;  // f64: a chunk of 48 rows and one of 27
   const Var h(normal(r, {kRows, 4}), true), w(normal(r, {kClasses, 4}, 0.5), true);
   std::vector<int64_t> t = random_ids(r, kRows, kClasses).to_vector<int64_t>();
   t[20] = t[74] = kIgnoreIndex;
@@ -173,7 +173,7 @@ TEST_CASE("linear_cross_entropy never holds all logits, and without recording ma
     reset_peak_bytes();
     const Var loss = linear_cross_entropy(h, w, targets);
     const size_t gradients = (kRows + kClasses) * 8 * sizeof(float), all_logits = kRows * kClasses * sizeof(float);
-    CHECK(memory_stats().peak_bytes - before < all_logits / 4);
+    CHECK(memory_stats().peak_bytes - before < all_logits / 3);
     CHECK(memory_stats().live_bytes - before < gradients + (1 << 17));
     NoGrad off;
     const size_t recorded = memory_stats().live_bytes;

@@ -1,0 +1,89 @@
+// The checks of the ladder, as plain functions on a sample. Each tells a Recorder what it compared.
+#pragma once
+
+#include <optional>
+
+#include "autograd/verify/subject.h"
+#include "autograd/verify/verify.h"
+
+namespace bg::verifier {
+
+/// Collects comparisons into a report. Knows which sample is being looked at.
+class Recorder {
+ public:
+  Recorder(OpReport& report, const VerifyOptions& options) : report_(report), options_(options) {}
+
+  void enter(const Point& point) { point_ = &point; }
+  void leave() { point_ = nullptr; }
+  /// Does the report want causes (the worst element) searched for? Not for mutants: that they fail is enough.
+  bool explains() const { return explains_; }
+  void set_explains(bool on) { explains_ = on; }
+
+  /// Counts one comparison; anything but error <= tolerance (NaN, too) is a failure. Returns it for details, or null.
+  Failure* expect(Step step, std::string_view what, std::string_view input, double analytic, double reference,
+                  double error, double tolerance);
+  /// Elementwise: max|a - b| / max(1, max|b|).
+  Failure* expect_close(Step step, std::string_view what, std::string_view input, const Tensor& analytic,
+                        const Tensor& reference, double tolerance);
+  /// Bit for bit.
+  Failure* expect_same(Step step, std::string_view what, std::string_view input, const Tensor& a, const Tensor& b);
+  Failure* fail(Step step, std::string_view what, std::string_view input, const std::string& note);
+
+  OpReport& report() { return report_; }
+  const VerifyOptions& options() const { return options_; }
+
+ private:
+  OpReport& report_;
+  const VerifyOptions& options_;
+  const Point* point_ = nullptr;
+  bool explains_ = true;
+  Failure discarded_;
+};
+
+/// A random cotangent, a random direction for every input, and <v, J u> by dual numbers: what V2 holds gradients to.
+/// Computed once for the op, used again for each of its mutants.
+struct Draw {
+  Tensors v;
+  double v_norm = 0;
+  struct Direction {
+    Tensor u;
+    double v_ju = 0, ju_norm = 0, u_norm = 0;
+  };
+  std::vector<Direction> directions;  // one per input; undefined u where the input has no gradient
+};
+Draw make_draw(const Subject& subject, const Forward& f, Rng& rng);
+
+/// <v, J e_k> for every element k of an input: the exact gradient by dual numbers. Slow; for small inputs.
+Tensor exact_gradient(const Point& point, const Forward& f, const Tensors& v, size_t input);
+
+void check_forward(Recorder& r, const Subject& s, const Forward& f);                             // V1
+void check_exact(Recorder& r, const Subject& s, const Forward& f, const Draw& d);                // V2, V9
+void check_difference(Recorder& r, const Subject& s, const Forward& f, const Draw& d);           // V3
+void check_compose(Recorder& r, const Subject& s, const Forward& f, const Draw& d);              // V4
+void check_jacobian(Recorder& r, const Subject& s, const Forward& f);                            // V5
+void check_structure(Recorder& r, const Subject& s, const Forward& f, const Draw& d, Rng& rng);  // V6
+
+/// A sample with what the checks of several backwards share.
+struct Case {
+  Subject subject;
+  Forward forward;
+  std::vector<Draw> draws;
+};
+/// V6 over all samples at once: 1, 2 and 4 threads give the same bits.
+void check_threads(Recorder& r, const std::vector<Case>& cases);
+/// V10: every mutant and every generated error is rejected by the checks above.
+void check_controls(Recorder& r, const Entry& entry, const std::vector<Case>& cases);
+
+/// Runs a check; what it throws becomes a failure of the step. DoesNotApply passes through.
+template <class F>
+void guarded(Recorder& r, Step step, F&& check) {
+  try {
+    check();
+  } catch (const DoesNotApply&) {
+    throw;
+  } catch (const std::exception& e) {
+    r.fail(step, "an exception instead of a result", "", e.what());
+  }
+}
+
+}  // namespace bg::verifier

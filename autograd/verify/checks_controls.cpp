@@ -1,0 +1,151 @@
+// V10, negative controls: a check that cannot fail proves nothing, so wrong backwards are planted and must be rejected.
+#include <algorithm>
+#include <cmath>
+
+#include "autograd/verify/checks.h"
+
+namespace bg::verifier {
+namespace {
+
+// -- Errors that any backward can make --------------------------------------------------------------------------------
+
+struct Generated {
+  std::string name;
+  std::function<Tensor(const Tensor& g)> make;  // undefined: does not apply to this shape
+};
+
+Tensor element_dropped(const Tensor& g) {
+  Tensor out = g.clone();
+  if (g.numel() < 2) return {};
+  dispatch_float("verify", g.dtype(), [&]<class T>() { out.mutable_data<T>("verify")[g.numel() - 1] = 0; });
+  return out;
+}
+
+// As when a kernel writes (n, m) where (m, n) is wanted.
+Tensor transposed(const Tensor& g) {
+  return g.rank() < 2 ? Tensor() : g.transpose(-1, -2).contiguous().reshape(g.shape());
+}
+
+Tensor off_by_one_row(const Tensor& g) {
+  const int64_t n = g.rank() ? g.size(0) : 0;
+  if (n < 2) return {};
+  Tensor out = g.clone();
+  out.slice(0, 0, n - 1).copy_from(g.slice(0, 1, n));
+  out.slice(0, n - 1, n).copy_from(g.slice(0, 0, 1));
+  return out;
+}
+
+const std::vector<Generated>& generated_errors() {
+  static const std::vector<Generated> all{
+      {"scaled by 1.001", [](const Tensor& g) { return num::scale(g, 1 + kTolerance.scale_error); }},
+      {"sign flipped", [](const Tensor& g) { return num::scale(g, -1); }},
+      {"last element dropped", element_dropped},
+      {"transposed", transposed},
+      {"off by one row", off_by_one_row}};
+  return all;
+}
+
+// Does the planted error change the gradient by enough to be an error at all?
+bool differs(const Tensor& a, const Tensor& b) {
+  constexpr double kVisible = 1e-6;
+  const std::vector<double> x = flatten({a}), y = flatten({b});
+  std::vector<double> d(x.size());
+  for (size_t i = 0; i < x.size(); ++i) d[i] = x[i] - y[i];
+  return norm(d) > kVisible * norm(x);
+}
+
+// -- Trying to reject one ---------------------------------------------------------------------------------------------
+
+// The step that rejects the subject at this sample, or nothing. Cheap steps first.
+std::optional<Step> rejected(const Entry& entry, const Subject& s, const Case& c, const VerifyOptions& options,
+                             bool thorough) {
+  OpReport scratch;
+  Recorder r(scratch, options);
+  r.set_explains(false);
+  auto failed = [&] { return scratch.failure_count > 0; };
+  guarded(r, Step::V2, [&] { check_exact(r, s, c.forward, c.draws[0]); });
+  if (!failed() && thorough) {
+    if (entry.composed) guarded(r, Step::V4, [&] { check_compose(r, s, c.forward, c.draws[0]); });
+    if (!failed()) guarded(r, Step::V5, [&] { check_jacobian(r, s, c.forward); });
+    Rng rng(options.seed);
+    if (!failed()) guarded(r, Step::V6, [&] { check_structure(r, s, c.forward, c.draws[0], rng); });
+  }
+  if (!failed()) return std::nullopt;
+  return scratch.failures.front().step;
+}
+
+MutantResult try_mutant(const Entry& entry, int mutant, const std::vector<Case>& cases, const VerifyOptions& options) {
+  MutantResult result;
+  result.name = entry.mutants[static_cast<size_t>(mutant)].name;
+  bool applies = false;
+  std::string why_not;
+  for (bool thorough : {false, true})
+    for (const Case& c : cases) {
+      try {
+        const auto step = rejected(entry, Subject(c.subject.point, mutant), c, options, thorough);
+        applies = true;
+        if (!step) continue;
+        result.killed = true;
+        result.killed_by = str(name_of(*step), " at sample ", c.subject.point.index);
+        return result;
+      } catch (const DoesNotApply& e) {
+        why_not = e.what();
+      }
+    }
+  if (!applies) result.not_counted = "applies to no sample: " + why_not;
+  return result;
+}
+
+void own_mutants(Recorder& r, const Entry& entry, const std::vector<Case>& cases) {
+  for (size_t m = 0; m < entry.mutants.size(); ++m) {
+    const std::string& equivalent = entry.mutants[m].equivalent;
+    MutantResult result = try_mutant(entry, static_cast<int>(m), cases, r.options());
+    const std::string what = str("mutant '", result.name, "'");
+    if (!equivalent.empty()) {
+      if (result.killed) r.fail(Step::V10, what + " is declared equivalent but was told apart", "", result.killed_by);
+      result.not_counted = equivalent;
+    } else if (!result.not_counted.empty()) {
+      r.fail(Step::V10, what + " applies nowhere", "", result.not_counted);
+    } else {
+      Failure* f = r.expect(Step::V10, what + " is rejected", "", 0, 0, result.killed ? 0 : 1, 0);
+      if (f) f->note = "it survived every step at every sample: a sample is missing, or it is equivalent (say why)";
+    }
+    r.report().mutants.push_back(std::move(result));
+  }
+}
+
+void generated_mutants(Recorder& r, const Entry& entry, const std::vector<Case>& cases) {
+  for (const Case& c : cases) {
+    r.enter(c.subject.point);
+    const Tensors g = c.subject.backward(c.forward, c.draws[0].v, c.subject.need_all());
+    for (size_t i : c.subject.differentiable()) {
+      if (c.subject.declared_zero(i) || g[i].numel() == 0) continue;
+      for (const Generated& kind : generated_errors()) {
+        const Tensor wrong = kind.make(g[i]);
+        if (!wrong.defined() || !differs(g[i], wrong)) {
+          ++r.report().generated_na;
+          continue;
+        }
+        const Subject s(c.subject.point, -1, [&](Tensors& grads) {
+          if (grads[i].defined()) grads[i] = kind.make(grads[i]);
+        });
+        const bool killed = rejected(entry, s, c, r.options(), false) || rejected(entry, s, c, r.options(), true);
+        ++r.report().generated;
+        r.report().generated_killed += killed;
+        r.expect(Step::V10, str("generated error is rejected: gradient ", kind.name), c.subject.point.inputs[i].name, 0,
+                 0, killed ? 0 : 1, 0);
+      }
+    }
+  }
+  r.leave();
+}
+
+}  // namespace
+
+void check_controls(Recorder& r, const Entry& entry, const std::vector<Case>& cases) {
+  r.leave();
+  own_mutants(r, entry, cases);
+  generated_mutants(r, entry, cases);
+}
+
+}  // namespace bg::verifier

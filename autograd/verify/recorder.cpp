@@ -1,0 +1,97 @@
+#include <cmath>
+#include <cstring>
+
+#include "autograd/verify/checks.h"
+
+namespace bg::verifier {
+namespace {
+constexpr int kKeptPerStep = 3;  // failures told in full; the rest are counted
+}
+
+Failure* Recorder::expect(Step step, std::string_view what, std::string_view input, double analytic, double reference,
+                          double error, double tolerance) {
+  StepCount& c = report_.steps[static_cast<size_t>(step) - 1];
+  ++c.comparisons;
+  c.tolerance = tolerance;
+  if (!(error <= c.worst)) c.worst = error;
+  if (error <= tolerance) return nullptr;  // false for NaN
+  ++report_.failure_count;
+  int kept = 0;
+  for (const Failure& f : report_.failures) kept += f.step == step;
+  Failure f;
+  f.op = report_.op;
+  f.step = step;
+  f.what = what;
+  if (point_) {
+    f.sample = point_->index;
+    f.sample_label = point_->label;
+  }
+  f.input = input;
+  f.analytic = analytic;
+  f.reference = reference;
+  f.error = error;
+  f.tolerance = tolerance;
+  f.seed = options_.seed;
+  f.rerun = str("boostgrad gradcheck --op ", report_.op, " --seed ", options_.seed);
+  if (point_) f.rerun += str(" --sample ", point_->index);
+  if (kept >= kKeptPerStep) {
+    discarded_ = std::move(f);
+    return &discarded_;
+  }
+  report_.failures.push_back(std::move(f));
+  return &report_.failures.back();
+}
+
+Failure* Recorder::fail(Step step, std::string_view what, std::string_view input, const std::string& note) {
+  Failure* f = expect(step, what, input, 0, 0, std::nan(""), 0);
+  f->note = note;
+  return f;
+}
+
+Failure* Recorder::expect_close(Step step, std::string_view what, std::string_view input, const Tensor& analytic,
+                                const Tensor& reference, double tolerance) {
+  if (!(analytic.shape() == reference.shape()))
+    return fail(step, what, input, str("shape ", analytic.shape(), " instead of ", reference.shape()));
+  const std::vector<double> a = analytic.to_vector<double>(), b = reference.to_vector<double>();
+  double scale = 1, worst = 0;
+  size_t at = 0;
+  for (double x : b) scale = std::max(scale, std::abs(x));  // a NaN in b is found below
+  for (size_t i = 0; i < a.size(); ++i) {
+    const double e = std::abs(a[i] - b[i]);
+    if (!(e <= worst)) {
+      worst = e;
+      at = i;
+      if (std::isnan(e)) break;
+    }
+  }
+  if (a.empty()) return expect(step, what, input, 0, 0, 0, tolerance);
+  Failure* f = expect(step, what, input, a[at], b[at], worst / scale, tolerance);
+  if (f) f->index = describe_index(reference.shape(), static_cast<int64_t>(at));
+  return f;
+}
+
+Failure* Recorder::expect_same(Step step, std::string_view what, std::string_view input, const Tensor& a,
+                               const Tensor& b) {
+  if (a.defined() != b.defined()) return fail(step, what, input, "one of two is undefined");
+  if (!a.defined()) return nullptr;
+  if (!(a.shape() == b.shape()) || a.dtype() != b.dtype())
+    return fail(step, what, input, str(a.dtype(), " ", a.shape(), " against ", b.dtype(), " ", b.shape()));
+  const Tensor x = a.contiguous(), y = b.contiguous();
+  const size_t size = static_cast<size_t>(size_of(x.dtype()));
+  const bool same = dispatch_any(x.dtype(), [&]<class T>() {
+    return x.numel() == 0 || std::memcmp(x.data<T>(), y.data<T>(), static_cast<size_t>(x.numel()) * size) == 0;
+  });
+  Failure* f = expect(step, what, input, 0, 0, same ? 0 : 1, 0);
+  if (!f) return nullptr;
+  for (int64_t i = 0; i < a.numel(); ++i) {
+    f->analytic = a.flat(i);
+    f->reference = b.flat(i);
+    if (f->analytic == f->reference) continue;
+    f->index = describe_index(a.shape(), i);
+    f->error = std::abs(f->analytic - f->reference);
+    break;
+  }
+  return f;
+}
+
+}  // namespace bg::verifier

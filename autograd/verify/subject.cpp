@@ -1,0 +1,177 @@
+#include "autograd/verify/subject.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "autograd/engine.h"
+#include "core/hash.h"
+
+namespace bg::verifier {
+
+Forward Subject::forward(const Tensors& in) const {
+  NoGrad off;
+  Forward f;
+  f.in = in;
+  f.out = point.forward(f.saved, in);
+  for (const Tensor& t : in) f.input_values.push_back({t.shape(), t.dtype()});
+  return f;
+}
+
+Tensors Subject::backward(const Forward& f, const Tensors& cotangents, const Need& need) const {
+  NoGrad off;
+  Tensors g;
+  if (mutant_ < 0) {
+    g = point.backward(f.saved, cotangents, need, f.input_values, -1);
+  } else {
+    try {
+      g = point.backward(f.saved, cotangents, need, f.input_values, mutant_);
+    } catch (const std::exception& e) {
+      throw DoesNotApply(e.what());
+    }
+  }
+  BG_CHECK(g.size() == f.in.size(), "backward", "wrong number of gradients", str(g.size()), str(f.in.size()));
+  for (size_t i = 0; i < g.size(); ++i) {
+    if (!need(i)) {
+      g[i] = Tensor();
+      continue;
+    }
+    const Node::Value& v = f.input_values[i];
+    if (!g[i].defined()) g[i] = Tensor::zeros(v.shape, v.dtype);
+    if (point.broadcasts) g[i] = reduce_gradient(Var(g[i]), v.shape).value();
+    BG_CHECK(g[i].shape() == v.shape && g[i].dtype() == v.dtype, "backward",
+             str("wrong kind of gradient for input ", i, " (", point.inputs[i].name, ")"),
+             str(g[i].dtype(), " ", g[i].shape()), str(v.dtype, " ", v.shape));
+  }
+  if (corrupt_) corrupt_(g);
+  return g;
+}
+
+Tensors Subject::gradients(const Tensors& in, const Tensors& cotangents) const {
+  return backward(forward(in), cotangents, need_all());
+}
+
+std::vector<size_t> Subject::differentiable() const {
+  std::vector<size_t> out;
+  for (size_t i = 0; i < point.inputs.size(); ++i)
+    if (point.inputs[i].differentiable && point.values[i].defined() && is_float(point.values[i].dtype()))
+      out.push_back(i);
+  return out;
+}
+
+bool Subject::declared_zero(size_t input) const {
+  return std::find(point.zero_grads.begin(), point.zero_grads.end(), static_cast<int>(input)) != point.zero_grads.end();
+}
+
+Need Subject::need_all() const {
+  std::vector<bool> needed(point.inputs.size(), false);
+  for (size_t i : differentiable()) needed[i] = true;
+  return Need(std::move(needed));
+}
+
+// -- Numbers ----------------------------------------------------------------------------------------------------------
+
+std::vector<double> flatten(const Tensors& tensors) {
+  std::vector<double> out;
+  for (const Tensor& t : tensors) {
+    if (!t.defined() || !is_float(t.dtype())) continue;
+    const std::vector<double> x = t.to_vector<double>();
+    out.insert(out.end(), x.begin(), x.end());
+  }
+  return out;
+}
+
+double norm(std::span<const double> x) { return std::sqrt(dot(x, x)); }
+
+double dot(std::span<const double> x, std::span<const double> y) {
+  BG_CHECK(x.size() == y.size(), "verify", "sizes differ", str(x.size(), " and ", y.size()), "equal sizes");
+  double s = 0;
+  for (size_t i = 0; i < x.size(); ++i) s += x[i] * y[i];
+  return s;
+}
+
+Tensors random_cotangents(const Tensors& outputs, Rng& rng) {
+  Tensors v;
+  for (const Tensor& y : outputs)
+    v.push_back(is_float(y.dtype()) ? Tensor::randn(y.shape(), rng, DType::f64).to(y.dtype())
+                                    : Tensor::zeros(y.shape(), y.dtype()));
+  return v;
+}
+
+Arr<double> to_arr(const Tensor& t) {
+  Arr<double> a;
+  a.shape = t.shape();
+  a.v = t.to_vector<double>();
+  return a;
+}
+
+std::vector<double> directional(const Point& point, const Tensors& in, const Tensors& outputs, size_t input,
+                                const Tensor& u) {
+  Arrs<Dual<double>> x = to_arrs<Dual<double>>(in);
+  const std::vector<double> d = u.to_vector<double>();
+  for (size_t k = 0; k < d.size(); ++k) x[input].v[k].d = d[k];
+  const Arrs<Dual<double>> y = point.reference(x);
+  BG_CHECK(y.size() == outputs.size(), "reference", "wrong number of outputs", str(y.size()), str(outputs.size()));
+  std::vector<double> out;
+  for (size_t k = 0; k < y.size(); ++k)
+    if (is_float(outputs[k].dtype()))
+      for (const Dual<double>& e : y[k].v) out.push_back(e.d);
+  return out;
+}
+
+std::vector<double> difference(const Subject& subject, const Tensors& in, size_t input, const Tensor& u, double h) {
+  auto at = [&](double t) {
+    Tensors moved = in;
+    moved[input] = num::add(in[input], num::scale(u, t));
+    return flatten(subject.forward(moved).out);
+  };
+  const std::vector<double> p1 = at(h), m1 = at(-h), p2 = at(2 * h), m2 = at(-2 * h);
+  std::vector<double> out(p1.size());
+  for (size_t k = 0; k < out.size(); ++k) out[k] = (8 * (p1[k] - m1[k]) - (p2[k] - m2[k])) / (12 * h);
+  return out;
+}
+
+uint64_t checksum(const Tensor& t) {
+  if (!t.defined()) return 0;
+  return hash_bytes({reinterpret_cast<const char*>(t.storage()->data()), t.storage()->bytes()});
+}
+
+std::string describe_index(const Shape& shape, int64_t flat) {
+  Shape index = shape;
+  for (int d = shape.rank() - 1; d >= 0; --d) {
+    index[d] = flat % shape[d];
+    flat /= shape[d];
+  }
+  return str(index, " of ", shape);
+}
+
+// -- Layouts ----------------------------------------------------------------------------------------------------------
+
+Tensor reversed_layout(const Tensor& t) {
+  if (!t.defined()) return t;
+  std::vector<int> reversed(static_cast<size_t>(t.rank()));
+  for (int d = 0; d < t.rank(); ++d) reversed[static_cast<size_t>(d)] = t.rank() - 1 - d;
+  return t.permute(reversed).clone().permute(reversed);
+}
+
+Tensor sliced_layout(const Tensor& t) {
+  if (!t.defined()) return t;
+  Shape large = t.shape();
+  for (int d = 0; d < t.rank(); ++d) large[d] = 2 * large[d] + 1;
+  large.push_back(3);  // a scalar gets a gap, too
+  Tensor view = Tensor::full(large, is_float(t.dtype()) ? std::numeric_limits<double>::quiet_NaN() : -1, t.dtype());
+  view = view.select(-1, 1);
+  for (int d = 0; d < t.rank(); ++d) view = view.slice(d, 1, std::max<int64_t>(1, 2 * t.size(d)), 2);
+  view.copy_from(t, "sliced layout");
+  return view;
+}
+
+Tensor expanded_layout(const Tensor& t, int dim) {
+  if (!t.defined()) return t;
+  Tensor first = t;
+  for (int d = 0; d < t.rank(); ++d)
+    if ((dim < 0 || d == dim) && t.size(d) > 0) first = first.slice(d, 0, 1);
+  return first.clone().expand(t.shape());
+}
+
+}  // namespace bg::verifier

@@ -1,0 +1,97 @@
+// A sample under test: the op's forward and backward as plain calls, with a planted error where a negative control
+// asks for one; and the small numeric tools that the checks share.
+#pragma once
+
+#include <span>
+
+#include "autograd/verify/entry.h"
+#include "autograd/verify/tolerances.h"
+#include "core/tensor_ops.h"
+
+namespace bg::verifier {
+
+/// One forward: what went in, what came out, what was kept.
+struct Forward {
+  Tensors in, out;
+  Saved saved;
+  std::vector<Node::Value> input_values;
+};
+
+/// An error planted into finished gradients.
+using Corruption = std::function<void(Tensors& gradients)>;
+
+/// Thrown when a mutant itself fails at a sample: it does not apply there.
+class DoesNotApply : public Error {
+ public:
+  using Error::Error;
+};
+
+class Subject {
+ public:
+  explicit Subject(const Point& point, int mutant = -1, Corruption corrupt = {})
+      : point(point), mutant_(mutant), corrupt_(std::move(corrupt)) {}
+
+  const Point& point;
+
+  Forward forward(const Tensors& in) const;
+  /// Gradients as the engine would hand them out: summed over broadcast dimensions, checked for number, shape and
+  /// dtype, zeros where the op says "exactly zero", undefined where not needed.
+  Tensors backward(const Forward& f, const Tensors& cotangents, const Need& need) const;
+  /// Both at once, everything needed.
+  Tensors gradients(const Tensors& in, const Tensors& cotangents) const;
+
+  std::vector<size_t> differentiable() const;  ///< the inputs that have gradients
+  bool declared_zero(size_t input) const;
+  Need need_all() const;
+
+ private:
+  int mutant_;
+  Corruption corrupt_;
+};
+
+// -- Numbers ----------------------------------------------------------------------------------------------------------
+
+/// All floating elements of all tensors, row-major, one after the other.
+std::vector<double> flatten(const Tensors& tensors);
+double norm(std::span<const double> x);
+double dot(std::span<const double> x, std::span<const double> y);
+
+/// Random normal where floating, zeros elsewhere: a cotangent for these outputs.
+Tensors random_cotangents(const Tensors& outputs, Rng& rng);
+
+Arr<double> to_arr(const Tensor& t);
+template <class S>
+Arrs<S> to_arrs(const Tensors& tensors) {
+  Arrs<S> out;
+  for (const Tensor& t : tensors) {
+    Arr<S> a;
+    if (t.defined()) {
+      const Arr<double> x = to_arr(t);
+      a.shape = x.shape;
+      a.v.assign(x.v.begin(), x.v.end());
+    }
+    out.push_back(std::move(a));
+  }
+  return out;
+}
+
+/// J u, exactly, for the direction u of one input; floating outputs only, flattened.
+std::vector<double> directional(const Point& point, const Tensors& in, const Tensors& outputs, size_t input,
+                                const Tensor& u);
+/// The same by the 4-point formula on the fast forward: (8 (f(h) - f(-h)) - (f(2h) - f(-2h))) / 12h, h along u.
+std::vector<double> difference(const Subject& subject, const Tensors& in, size_t input, const Tensor& u, double h);
+
+/// Checksum of a tensor's whole storage, gaps between strided elements included.
+uint64_t checksum(const Tensor& t);
+
+/// "(1, 2) of (2, 3)"
+std::string describe_index(const Shape& shape, int64_t flat);
+
+// -- Layouts: the same numbers elsewhere in memory --------------------------------------------------------------------
+
+Tensor reversed_layout(const Tensor& t);  ///< strides rise instead of fall (a transposed tensor)
+Tensor sliced_layout(const Tensor& t);    ///< every second element of a larger storage; the gaps hold NaN
+/// The first index of `dim` repeated with stride 0; dim < 0: of every dimension.
+Tensor expanded_layout(const Tensor& t, int dim);
+
+}  // namespace bg::verifier

@@ -1,0 +1,29 @@
+// The verifier's one table of tolerances. Never loosen one to make an op pass: the measured errors of right ops lie
+// far below these, those of wrong ops far above.
+//
+// Errors of tensors are max|a - b| / max(1, max|b|); of inner products, |p - q| / (|v| |J u| + |J^T v| |u|). Both are
+// free of the number of elements.
+#pragma once
+
+namespace bg::verifier {
+
+struct Tolerances {
+  double forward = 1e-13;     ///< V1: fast forward against the reference
+  double exact = 1e-11;       ///< V2: backward against dual numbers
+  double difference = 1e-9;   ///< V3: backward against 4-point differences
+  double compose = 1e-11;     ///< V4: backward against the engine's gradient of compose, per element
+  double jacobian = 1e-7;     ///< V5: every entry of the Jacobian, by differences
+  double structure = 1e-12;   ///< V6: linearity, needs masks, strides, the engine
+  double f32 = 1e-4;          ///< V7: f32 against f64, where an op states no bound of its own
+  double f32_limit = 1e-3;    ///< V7: what no op may exceed
+  double second = 1e-6;       ///< V8: second derivatives
+  double vacuous = 1e-8;      ///< V9: a gradient below this share of the cotangent counts as zero and must be declared
+  double zero = 1e-12;        ///< V9: a declared zero must be below this
+  double step = 1.5e-3;       ///< of a finite difference along a direction of length 1: at 3e-3 the fifth derivative of
+                              ///< 1/x at 0.5, the closest that samples come to a pole, alone costs 5e-9
+  double scale_error = 1e-3;  ///< V10: the relative error planted in every gradient
+  int max_jacobian = 64;      ///< V5: largest number of elements, of the outputs and of one input
+};
+inline constexpr Tolerances kTolerance;
+
+}  // namespace bg::verifier

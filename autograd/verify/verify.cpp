@@ -1,0 +1,85 @@
+#include "autograd/verify/verify.h"
+
+#include <chrono>
+
+#include "autograd/verify/checks.h"
+#include "core/hash.h"
+
+namespace bg::verifier {
+namespace {
+
+// Every sample has its own random numbers, so that one sample run alone sees what it saw among all.
+Rng sample_rng(const Entry& entry, const VerifyOptions& o, int index) {
+  return Rng(o.seed, hash_bytes(entry.name)).fork(static_cast<uint64_t>(index) + 1);
+}
+
+// Forward, draws and all checks of one sample. Leaves the case for the checks over all samples.
+void check_sample(Recorder& r, const Entry& entry, const Point& point, std::vector<Case>& cases) {
+  const VerifyOptions& o = r.options();
+  Rng rng = sample_rng(entry, o, point.index);
+  r.enter(point);
+  Subject s(point);
+  Forward f;
+  const int64_t failures = r.report().failure_count;
+  guarded(r, Step::V1, [&] {
+    f = s.forward(point.values);
+    check_forward(r, s, f);
+  });
+  if (f.out.empty() || s.differentiable().empty()) return;
+  std::vector<Draw> draws;
+  guarded(r, Step::V2, [&] {
+    for (int k = 0; k < (o.quick ? 1 : 2); ++k) draws.push_back(make_draw(s, f, rng));
+    for (const Draw& d : draws) check_exact(r, s, f, d);
+  });
+  if (draws.empty()) return;
+  guarded(r, Step::V3, [&] { check_difference(r, s, f, draws[0]); });
+  if (entry.composed) guarded(r, Step::V4, [&] { check_compose(r, s, f, draws[0]); });
+  guarded(r, Step::V5, [&] { check_jacobian(r, s, f); });
+  guarded(r, Step::V6, [&] { check_structure(r, s, f, draws[0], rng); });
+  // negative controls mean something only where the op itself is right
+  if (r.report().failure_count == failures) cases.push_back({s, std::move(f), std::move(draws)});
+}
+
+}  // namespace
+
+OpReport verify_entry(const Entry& entry, const VerifyOptions& options) {
+  const auto start = std::chrono::steady_clock::now();
+  OpReport report;
+  report.op = entry.name;
+  Recorder r(report, options);
+  std::vector<std::unique_ptr<Point>> points;
+  guarded(r, Step::V9, [&] {
+    Rng rng(options.seed, hash_bytes(entry.name));
+    points = entry.samples(rng);
+  });
+  BG_CHECK(options.sample < static_cast<int>(points.size()), "gradcheck", "no such sample", str(options.sample),
+           str("0 to ", points.size() - 1, " for ", entry.name));
+  bool differentiable = false;
+  std::vector<Case> cases;
+  for (size_t i = 0; i < points.size(); ++i) {
+    points[i]->index = static_cast<int>(i);
+    if (options.sample >= 0 && options.sample != static_cast<int>(i)) continue;
+    ++report.samples;
+    differentiable = differentiable || !Subject(*points[i]).differentiable().empty();
+    check_sample(r, entry, *points[i], cases);
+  }
+  if (!entry.composed) report.na["V4"] = entry.primitive ? "primitive op: no compose" : "fused op without compose";
+  if (differentiable) {
+    check_threads(r, cases);
+    if (cases.empty())
+      report.na["V10"] = "the op itself is wrong at every sample";
+    else
+      guarded(r, Step::V10, [&] { check_controls(r, entry, cases); });
+    r.leave();
+    if (report.count(Step::V2).comparisons == 0)
+      r.fail(Step::V9, "something was compared", "", "no sample has a gradient that is not declared zero");
+  } else {
+    for (int v = 2; v <= kSteps; ++v) report.na[str("V", v)] = "no differentiable input";
+  }
+  r.leave();
+  if (report.samples == 0) r.fail(Step::V9, "something was compared", "", "the op has no samples");
+  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return report;
+}
+
+}  // namespace bg::verifier

@@ -1,0 +1,152 @@
+// boostgrad gradcheck: the verifier over every op and node.
+#include <algorithm>
+#include <cmath>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "autograd/verify/verify.h"
+#include "examples/boostgrad/commands.h"
+
+namespace bg {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Options {
+  std::vector<std::string> ops;
+  VerifyOptions verify;
+  bool json = false;
+};
+
+// JSON has no NaN: as text, so that it is seen.
+Json number(double x) { return std::isfinite(x) ? Json(x) : Json(str(x)); }
+
+Json to_json(const Failure& f) {
+  return {{"step", name_of(f.step)},
+          {"what", f.what},
+          {"sample", f.sample},
+          {"sample_label", f.sample_label},
+          {"input", f.input},
+          {"index", f.index},
+          {"analytic", number(f.analytic)},
+          {"reference", number(f.reference)},
+          {"error", number(f.error)},
+          {"tolerance", f.tolerance},
+          {"fd_step", f.fd_step},
+          {"seed", f.seed},
+          {"rerun", f.rerun},
+          {"note", f.note}};
+}
+
+Json to_json(const OpReport& r) {
+  Json steps = Json::object(), mutants = Json::array(), failures = Json::array();
+  for (int v = 1; v <= kSteps; ++v) {
+    const StepCount& c = r.count(static_cast<Step>(v));
+    if (c.comparisons > 0)
+      steps[str("V", v)] = {{"comparisons", c.comparisons}, {"worst", number(c.worst)}, {"tolerance", c.tolerance}};
+  }
+  for (const MutantResult& m : r.mutants) {
+    Json j{{"name", m.name}, {"killed", m.killed}};
+    if (m.killed) j["by"] = m.killed_by;
+    if (!m.not_counted.empty()) j["not_counted"] = m.not_counted;
+    mutants.push_back(std::move(j));
+  }
+  for (const Failure& f : r.failures) failures.push_back(to_json(f));
+  return {{"op", r.op},
+          {"passed", r.passed()},
+          {"samples", r.samples},
+          {"comparisons", r.comparisons()},
+          {"steps", std::move(steps)},
+          {"na", r.na},
+          {"mutants", std::move(mutants)},
+          {"generated", r.generated},
+          {"generated_killed", r.generated_killed},
+          {"generated_na", r.generated_na},
+          {"failure_count", r.failure_count},
+          {"failures", std::move(failures)},
+          {"seconds", r.seconds}};
+}
+
+std::vector<const verifier::Entry*> chosen_entries(const std::vector<std::string>& names) {
+  const std::vector<verifier::Entry>& all = verifier::all_entries();
+  std::vector<const verifier::Entry*> chosen;
+  if (names.empty())
+    for (const auto& e : all) chosen.push_back(&e);
+  for (const std::string& name : names) {
+    const auto it = std::find_if(all.begin(), all.end(), [&](const auto& e) { return e.name == name; });
+    if (it == all.end()) {
+      std::vector<std::string> known;
+      for (const auto& e : all) known.push_back(e.name);
+      std::string near;
+      for (const std::string& n : near_names(name, known)) near += (near.empty() ? "" : ", ") + n;
+      fail<UsageError>("gradcheck", "no such op", name, str("one of ", all.size(), " ops, such as ", near));
+    }
+    chosen.push_back(&*it);
+  }
+  return chosen;
+}
+
+int gradcheck(const Options& o) {
+  const std::vector<const verifier::Entry*> entries = chosen_entries(o.ops);
+  if (o.verify.sample >= 0 && entries.size() != 1)
+    fail<UsageError>("gradcheck", "--sample needs one --op", str(entries.size(), " ops"), "exactly one");
+  int64_t samples = 0, comparisons = 0, mutants = 0, killed = 0, equivalent = 0, generated_na = 0, failed = 0;
+  double seconds = 0;
+  std::map<std::string, std::map<std::string, int64_t>> na;  // step -> reason -> ops
+  for (const verifier::Entry* e : entries) {
+    const OpReport r = verifier::verify_entry(*e, o.verify);
+    samples += r.samples;
+    comparisons += r.comparisons();
+    mutants += r.mutants_counted();
+    killed += r.mutants_killed();
+    for (const MutantResult& m : r.mutants) equivalent += !m.not_counted.empty();
+    generated_na += r.generated_na;
+    failed += !r.passed();
+    seconds += r.seconds;
+    for (const auto& [step, reason] : r.na) ++na[step][reason];
+    if (o.json)
+      std::cout << to_json(r).dump() << std::endl;
+    else
+      std::cout << r.to_string() << std::flush;
+  }
+  const double score = mutants ? static_cast<double>(killed) / static_cast<double>(mutants) : 0;
+  if (o.json) {
+    const Json summary{{"summary", true},
+                       {"passed", failed == 0},
+                       {"ops", entries.size()},
+                       {"ops_failed", failed},
+                       {"samples", samples},
+                       {"comparisons", comparisons},
+                       {"mutants", mutants},
+                       {"mutants_killed", killed},
+                       {"score", score},
+                       {"mutants_not_counted", equivalent},
+                       {"generated_na", generated_na},
+                       {"na", na},
+                       {"seed", o.verify.seed},
+                       {"seconds", seconds}};
+    std::cout << summary.dump() << std::endl;
+  } else {
+    std::cout << str(failed ? "FAIL " : "ok   ", entries.size(), " ops, ", failed, " failed; ", samples, " samples, ",
+                     comparisons, " comparisons; ", killed, " of ", mutants, " wrong backwards rejected (", equivalent,
+                     " equivalent or not applicable, ", generated_na, " generated ones change nothing); seed ",
+                     o.verify.seed, "\n");
+    for (const auto& [step, reasons] : na)
+      for (const auto& [reason, count] : reasons)
+        std::cout << "     " << step << " n/a for " << count << " ops: " << reason << "\n";
+  }
+  return failed ? 1 : 0;
+}
+
+const Command command("gradcheck", "verify the backward of every op and node", [](CLI::App& app) {
+  auto o = std::make_shared<Options>();
+  app.add_option("--op", o->ops, "only this op (may be given several times)")->type_name("NAME");
+  app.add_option("--seed", o->verify.seed, "seed of samples, cotangents and directions")->capture_default_str();
+  app.add_option("--sample", o->verify.sample, "only this sample of the op")->check(CLI::NonNegativeNumber);
+  app.add_flag("--quick", o->verify.quick, "fewer draws, masks and layouts");
+  app.add_flag("--json", o->json, "one JSON object per op and one summary on standard output");
+  return [o] { return gradcheck(*o); };
+});
+
+}  // namespace
+}  // namespace bg

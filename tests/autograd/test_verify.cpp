@@ -1,0 +1,375 @@
+// Testing the tester: planted wrong ops, one of each kind, must be rejected by the step that is there for it; and the
+// verifier over all real ops must have looked at something.
+#include <set>
+
+#include "autograd/ops/all.h"
+#include "autograd/verify/verify.h"
+#include "core/parallel.h"
+#include "tests/catch.h"
+#include "tests/match.h"
+
+using namespace bg;
+
+namespace {
+
+// -- A right op, and wrong ones made from it --------------------------------------------------------------------------
+
+Tensor softmax_rows(const Tensor& x) {
+  const Tensor c = x.contiguous();
+  Tensor y = Tensor::empty(x.shape(), x.dtype());
+  const int64_t n = x.size(-1);
+  dispatch_float("softmax", x.dtype(), [&]<class T>() {
+    T* out = y.mutable_data<T>("softmax");
+    for (int64_t r = 0; r < x.numel() / n; ++r) {
+      T sum = 0;
+      for (int64_t j = 0; j < n; ++j) sum += out[r * n + j] = std::exp(c.data<T>()[r * n + j]);
+      for (int64_t j = 0; j < n; ++j) out[r * n + j] /= sum;
+    }
+  });
+  return y;
+}
+
+// dx = y (dy - k <y, dy>): k = 1 is right, k = 0 forgets the conserved sum.
+Tensor softmax_gradient(const Tensor& y, const Tensor& dy, double k = 1) {
+  const Tensor ydy = num::mul(y, dy);
+  return num::sub(ydy, num::scale(num::mul(y, num::sum(ydy, {-1}, true)), k));
+}
+
+/// y = softmax(x) over the last dimension, right in every way. Wrong ops replace one member.
+struct Right {
+  static constexpr std::string_view name = "planted";
+  static inline const std::array inputs{In{"x"}};
+  using Args = NoArgs;
+
+  template <class S>
+  static Arrs<S> reference(const Arrs<S>& in, const Args&) {
+    Arr<S> y(in[0].shape);
+    const int64_t n = y.size(-1);
+    for (int64_t r = 0; r < y.numel() / n; ++r) {
+      S sum(0);
+      for (int64_t j = 0; j < n; ++j) sum += y[r * n + j] = sc::exp(in[0][r * n + j]);
+      for (int64_t j = 0; j < n; ++j) y[r * n + j] /= sum;
+    }
+    return {y};
+  }
+  static Tensor forward(Saved& saved, const Tensors& in, const Args&) {
+    const Tensor y = softmax_rows(in[0]);
+    saved.keep_output(0, y);
+    return y;
+  }
+  static Tensors backward(const Backward<Tensor, Args>& b) { return {softmax_gradient(b[0], b.dy())}; }
+  static std::vector<Sample<Args>> samples(Rng& r) {
+    return {{"(3, 4)", {}, {normal(r, {3, 4})}}, {"(2, 2, 3)", {}, {normal(r, {2, 2, 3})}}};
+  }
+  static std::vector<Mutant<Tensor, Args>> mutants() {
+    return {{"row dot dropped", [](auto& b) { return Tensors{softmax_gradient(b[0], b.dy(), 0)}; }}};
+  }
+};
+
+struct WrongForward : Right {
+  static Tensor forward(Saved& saved, const Tensors& in, const Args&) {
+    const Tensor y = softmax_rows(in[0]);
+    saved.keep_output(0, y);
+    return num::scale(y, 1 + 1e-11);
+  }
+};
+struct Scaled : Right {
+  static Tensors backward(const Backward<Tensor, Args>& b) {
+    return {num::scale(softmax_gradient(b[0], b.dy()), 1.001)};
+  }
+};
+struct NoRowDot : Right {
+  static Tensors backward(const Backward<Tensor, Args>& b) { return {softmax_gradient(b[0], b.dy(), 0)}; }
+};
+struct MinusSeven : Right {  // passes every test that uses a cotangent of ones
+  static Tensors backward(const Backward<Tensor, Args>& b) { return {num::scale(softmax_gradient(b[0], b.dy()), -7)}; }
+};
+struct IgnoresCotangent : Right {
+  static Tensors backward(const Backward<Tensor, Args>& b) { return {num::mul(b[0], b[0])}; }
+};
+struct NotQuiteLinear : Right {
+  static Tensors backward(const Backward<Tensor, Args>& b) {
+    const Tensor g = softmax_gradient(b[0], b.dy());
+    return {num::add(g, num::scale(num::mul(g, g), 1e-11))};
+  }
+};
+struct AssumesContiguous : Right {  // [R5] reads the cotangent as if its elements lay one after the other
+  static Tensors backward(const Backward<Tensor, Args>& b) {
+    Tensor dy = Tensor::empty(b.dy().shape(), b.dy().dtype());
+    dispatch_float(name, dy.dtype(), [&]<class T>() {
+      const int64_t limit = static_cast<int64_t>(b.dy().storage()->bytes() / sizeof(T)) - b.dy().offset();
+      for (int64_t i = 0; i < dy.numel(); ++i) dy.mutable_data<T>(name)[i] = b.dy().data<T>()[std::min(i, limit - 1)];
+    });
+    return {softmax_gradient(b[0], dy)};
+  }
+};
+struct WritesInput : Right {  // [R8]
+  static Tensor forward(Saved& saved, const Tensors& in, const Args& a) {
+    saved.keep_input(0, in[0]);
+    const Tensor y = Right::forward(saved, in, a);
+    return y;
+  }
+  static Tensors backward(const Backward<Tensor, Args>& b) {
+    const Tensor g = softmax_gradient(b[1], b.dy());
+    // past the version counter, as a kernel with a stray pointer would
+    const_cast<double*>(b[0].data<double>())[0] += 1;
+    return {g};
+  }
+};
+struct WritesCotangent : Right {
+  static Tensors backward(const Backward<Tensor, Args>& b) {
+    const Tensor g = softmax_gradient(b[0], b.dy());
+    const_cast<double*>(b.dy().data<double>())[0] *= 2;
+    return {g};
+  }
+};
+struct NotRepeatable : Right {  // [R6]
+  static Tensors backward(const Backward<Tensor, Args>& b) {
+    static int calls = 0;
+    return {num::scale(softmax_gradient(b[0], b.dy()), 1 + (++calls % 2) * 1e-15)};
+  }
+};
+struct ThreadDependent : Right {
+  static Tensors backward(const Backward<Tensor, Args>& b) {
+    return {num::scale(softmax_gradient(b[0], b.dy()), num_threads() == 4 ? 1 + 1e-15 : 1)};
+  }
+};
+struct NaNGradient : Right {
+  static Tensors backward(const Backward<Tensor, Args>& b) { return {num::scale(b.dy(), std::nan(""))}; }
+};
+struct WrongArity : Right {  // [R21]
+  static Tensors backward(const Backward<Tensor, Args>& b) {
+    const Tensor g = softmax_gradient(b[0], b.dy());
+    return {g, g};
+  }
+};
+struct Throws : Right {
+  static Tensors backward(const Backward<Tensor, Args>& b) { return {b[7]}; }
+};
+struct WrongCompose : Right {
+  static Vars compose(const Vars& in, const Args&) { return {exp(in[0])}; }
+};
+struct SurvivingMutant : Right {
+  static std::vector<Mutant<Tensor, Args>> mutants() {
+    return {{"no error at all", [](auto& b) { return Right::backward(b); }}};
+  }
+};
+struct ExcusedMutant : Right {
+  static std::vector<Mutant<Tensor, Args>> mutants() {
+    return {{"no error at all", [](auto& b) { return Right::backward(b); }, "it is the right backward"}};
+  }
+};
+struct FalseExcuse : Right {
+  static std::vector<Mutant<Tensor, Args>> mutants() {
+    return {{"row dot dropped", [](auto& b) { return NoRowDot::backward(b); }, "so they say"}};
+  }
+};
+struct MutantThatNeverApplies : Right {
+  static std::vector<Mutant<Tensor, Args>> mutants() {
+    return {{"reads what is not there", [](auto& b) { return Tensors{b[7]}; }}};
+  }
+};
+
+/// y = sum of softmax: constant, so nothing is tested by it.
+struct Vacuous : Right {
+  template <class S>
+  static Arrs<S> reference(const Arrs<S>& in, const Args& a) {
+    Arr<S> total{Shape{}};
+    const Arrs<S> y = Right::reference(in, a);
+    for (const S& e : y[0].v) total[0] += e;
+    return {total};
+  }
+  static Tensor forward(Saved&, const Tensors& in, const Args&) { return num::sum(softmax_rows(in[0])); }
+  static Tensors backward(const Backward<Tensor, Args>& b) {
+    return {Tensor::zeros(b.input_shape(0), b.input_dtype(0))};
+  }
+};
+struct VacuousDeclared : Vacuous {  // honest, but then there is nothing left that was compared
+  static std::vector<Sample<Args>> samples(Rng& r) { return {{"(3, 4)", {}, {normal(r, {3, 4})}, {0}}}; }
+};
+
+/// y = softmax(x + c) with one c per row: c's gradient is zero, as a key bias's in attention.
+struct Shifted {
+  static constexpr std::string_view name = "planted";
+  static inline const std::array inputs{In{"x"}, In{"c"}};
+  using Args = NoArgs;
+
+  template <class S>
+  static Arrs<S> reference(const Arrs<S>& in, const Args& a) {
+    return Right::reference(Arrs<S>{zip(in[0], in[1], [](S x, S c) { return x + c; })}, a);
+  }
+  static Tensor forward(Saved& saved, const Tensors& in, const Args&) {
+    const Tensor y = softmax_rows(num::add(in[0], in[1]));
+    saved.keep(y);
+    return y;
+  }
+  static Tensors backward(const Backward<Tensor, Args>& b) {
+    return {b.need(0) ? softmax_gradient(b[0], b.dy()) : Tensor(), Tensor()};
+  }
+  static std::vector<Sample<Args>> samples(Rng& r) {
+    return {{"declared", {}, {normal(r, {3, 4}), normal(r, {3, 1})}, {1}}};
+  }
+  static std::vector<Mutant<Tensor, Args>> mutants() {
+    return {{"row dot dropped", [](auto& b) { return Tensors{softmax_gradient(b[0], b.dy(), 0), Tensor()}; }}};
+  }
+};
+struct UndeclaredZero : Shifted {
+  static std::vector<Sample<Args>> samples(Rng& r) {
+    return {{"undeclared", {}, {normal(r, {3, 4}), normal(r, {3, 1})}}};
+  }
+};
+struct FalselyDeclaredZero : Shifted {
+  static std::vector<Sample<Args>> samples(Rng& r) {
+    return {{"x is not zero", {}, {normal(r, {3, 4}), normal(r, {3, 1})}, {0, 1}}};
+  }
+};
+struct WrongUnderMask {  // y = a b, right only when both gradients are asked for
+  static constexpr std::string_view name = "planted";
+  static inline const std::array inputs{In{"a"}, In{"b"}};
+  using Args = NoArgs;
+
+  template <class S>
+  static Arrs<S> reference(const Arrs<S>& in, const Args& a) {
+    return Mul::reference(in, a);
+  }
+  static Tensor forward(Saved& saved, const Tensors& in, const Args& a) { return Mul::forward(saved, in, a); }
+  static Tensors backward(const Backward<Tensor, Args>& b) {
+    const Tensor da = num::mul(b.dy(), b[1]), db = num::mul(b.dy(), b[0]);
+    return {da, b.need(0) ? db : num::scale(db, 2)};
+  }
+  static std::vector<Sample<Args>> samples(Rng& r) { return {{"(3,)", {}, {normal(r, {3}), normal(r, {3})}}}; }
+  static std::vector<Mutant<Tensor, Args>> mutants() {
+    return {{"factors swapped", [](auto& b) { return Tensors{num::mul(b.dy(), b[0]), num::mul(b.dy(), b[1])}; }}};
+  }
+};
+
+// The steps that rejected the op, in order of the ladder.
+template <class O>
+std::set<Step> rejecting_steps() {
+  const OpReport r = verify<O>();
+  INFO(r.to_string());
+  CHECK_FALSE(r.passed());
+  for (const Failure& f : r.failures) {
+    const std::string text = f.to_string();
+    CHECK(std::count(text.begin(), text.end(), '\n') < 20);
+    CHECK_THAT(text, Contains("seed") && Contains("rerun      boostgrad gradcheck --op planted"));
+  }
+  std::set<Step> steps;
+  for (const Failure& f : r.failures) steps.insert(f.step);
+  return steps;
+}
+const std::set<Step> kOnlyStructure{Step::V6};
+
+}  // namespace
+
+TEST_CASE("a right op passes, with every step at work") {
+  const OpReport r = verify<Right>();
+  INFO(r.to_string());
+  CHECK(r.passed());
+  CHECK(r.samples == 2);
+  for (Step s : {Step::V1, Step::V2, Step::V3, Step::V5, Step::V6, Step::V9, Step::V10})
+    CHECK(r.count(s).comparisons > 0);
+  CHECK(r.na.at("V4") == "fused op without compose");
+  CHECK(r.mutants_killed() == r.mutants_counted());
+  CHECK(r.mutants.at(0).killed_by == "V2 at sample 0");
+  CHECK(verify<Shifted>().passed());
+}
+
+TEST_CASE("[R4] wrong values are rejected by the oracles") {
+  CHECK(rejecting_steps<WrongForward>() == std::set{Step::V1});
+  CHECK(rejecting_steps<Scaled>() == std::set{Step::V2, Step::V3, Step::V5});
+  CHECK(rejecting_steps<NoRowDot>() == std::set{Step::V2, Step::V3, Step::V5});
+  CHECK(rejecting_steps<MinusSeven>() == std::set{Step::V2, Step::V3, Step::V5});
+  CHECK(rejecting_steps<WrongCompose>() == std::set{Step::V4});
+}
+
+TEST_CASE("[R5] [R6] [R8] what only structure can see is rejected by V6 alone") {
+  CHECK(rejecting_steps<IgnoresCotangent>().count(Step::V6));
+  CHECK(rejecting_steps<NotQuiteLinear>().count(Step::V6));
+  CHECK(rejecting_steps<AssumesContiguous>() == kOnlyStructure);
+  CHECK(rejecting_steps<WritesInput>().count(Step::V6));
+  CHECK(rejecting_steps<WritesCotangent>().count(Step::V6));
+  CHECK(rejecting_steps<NotRepeatable>() == kOnlyStructure);
+  CHECK(rejecting_steps<ThreadDependent>() == kOnlyStructure);
+  CHECK(rejecting_steps<WrongUnderMask>() == kOnlyStructure);
+}
+
+TEST_CASE("what proves nothing is rejected by V9") {
+  CHECK(rejecting_steps<NaNGradient>().count(Step::V9));
+  CHECK(rejecting_steps<Vacuous>().count(Step::V9));
+  CHECK(rejecting_steps<VacuousDeclared>() == std::set{Step::V9});
+  CHECK(rejecting_steps<UndeclaredZero>() == std::set{Step::V9});
+  CHECK(rejecting_steps<FalselyDeclaredZero>().count(Step::V9));
+}
+
+TEST_CASE("[R21] what an op throws is reported, not thrown") {
+  CHECK_THAT(verify<WrongArity>().to_string(), Contains("wrong number of gradients: got 2, expected 1"));
+  CHECK_THAT(verify<Throws>().to_string(), Contains("reads a slot that forward did not keep"));
+}
+
+TEST_CASE("negative controls: survivors, excuses and mutants that never apply") {
+  CHECK(rejecting_steps<SurvivingMutant>() == std::set{Step::V10});
+  CHECK(rejecting_steps<FalseExcuse>() == std::set{Step::V10});
+  CHECK(rejecting_steps<MutantThatNeverApplies>() == std::set{Step::V10});
+  const OpReport r = verify<ExcusedMutant>();
+  CHECK(r.passed());
+  CHECK(r.mutants.at(0).not_counted == "it is the right backward");
+}
+
+TEST_CASE("[R2] [R3] a report names op, sample, input, worst index, both values, error, tolerance, seed, rerun") {
+  struct OneWrong : Right {  // one element of the gradient
+    static Tensors backward(const Backward<Tensor, Args>& b) {
+      Tensor g = softmax_gradient(b[0], b.dy());
+      if (g.rank() == 2) g.mutable_data<double>(name)[7] += 0.25;
+      return {g};
+    }
+  };
+  const OpReport r = verify<OneWrong>({.seed = 5});
+  const auto at = std::find_if(r.failures.begin(), r.failures.end(), [](auto& f) { return f.step == Step::V2; });
+  REQUIRE(at != r.failures.end());
+  CHECK(at->op == "planted");
+  CHECK(at->sample == 0);
+  CHECK(at->input == "x");
+  CHECK(at->index == "(1, 3) of (3, 4)");
+  CHECK(close(at->analytic - at->reference, 0.25, 1e-9));
+  CHECK(at->error > at->tolerance);
+  CHECK(at->rerun == "boostgrad gradcheck --op planted --seed 5 --sample 0");
+  for (const char* label : {"analytic", "reference", "error", "tolerance", "seed       5"})
+    CHECK_THAT(at->to_string(), Contains(label));
+  // the sample alone sees the same numbers
+  const OpReport again = verify<OneWrong>({.seed = 5, .sample = 0});
+  CHECK(again.failures.at(0).analytic == r.failures.at(0).analytic);
+  CHECK(verify<OneWrong>({.seed = 5, .sample = 1}).passed());
+}
+
+TEST_CASE("[R4] [R16] [R18] every op passes, and something was looked at in each") {
+  std::set<std::string> without_compose;
+  int64_t samples = 0, comparisons = 0, mutants = 0;
+  for (const verifier::Entry& e : verifier::all_entries()) {
+    const OpReport r = verifier::verify_entry(e, {.seed = 1, .quick = true});
+    INFO(r.to_string());
+    CHECK(r.passed());
+    CHECK(r.mutants_killed() == r.mutants_counted());
+    CHECK(r.count(Step::V1).comparisons > 0);
+    if (r.na.count("V2") == 0) {
+      CHECK(r.count(Step::V2).comparisons > 0);
+      CHECK(r.mutants_counted() > 0);
+    }
+    if (r.na.count("V4")) without_compose.insert(r.op);
+    samples += r.samples;
+    comparisons += r.comparisons();
+    mutants += r.mutants_counted();
+  }
+  CHECK(verifier::all_entries().size() == AllOps::size);
+  CHECK(samples >= 3 * static_cast<int64_t>(AllOps::size));
+  CHECK(comparisons >= 100 * static_cast<int64_t>(AllOps::size));
+  CHECK(mutants >= 10 * static_cast<int64_t>(AllOps::size));
+  // primitive ops have no second formula to be held against; any other op needs one
+  const std::set<std::string> primitives = [] {
+    std::set<std::string> names;
+    for (const verifier::Entry& e : verifier::all_entries())
+      if (e.primitive) names.insert(e.name);
+    return names;
+  }();
+  CHECK(without_compose == primitives);
+}

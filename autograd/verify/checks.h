@@ -56,8 +56,10 @@ Draw make_draw(const Subject& subject, const Forward& f, Rng& rng);
 /// <v, J e_k> for every element k of an input: the exact gradient by dual numbers. Slow; for small inputs.
 Tensor exact_gradient(const Point& point, const Forward& f, const Tensors& v, size_t input);
 
-void check_forward(Recorder& r, const Subject& s, const Forward& f);                             // V1
-void check_exact(Recorder& r, const Subject& s, const Forward& f, const Draw& d);                // V2, V9
+void check_forward(Recorder& r, const Subject& s, const Forward& f);               // V1
+void check_exact(Recorder& r, const Subject& s, const Forward& f, const Draw& d);  // V2, V9
+/// The same for one input and a gradient at hand.
+void check_exact(Recorder& r, const Subject& s, const Forward& f, const Draw& d, size_t input, const Tensor& g);
 void check_difference(Recorder& r, const Subject& s, const Forward& f, const Draw& d);           // V3
 void check_compose(Recorder& r, const Subject& s, const Forward& f, const Draw& d);              // V4
 void check_jacobian(Recorder& r, const Subject& s, const Forward& f);                            // V5

@@ -77,40 +77,41 @@ void check_forward(Recorder& r, const Subject& s, const Forward& f) {
 
 void check_exact(Recorder& r, const Subject& s, const Forward& f, const Draw& d) {
   const Tensors g = s.backward(f, d.v, s.need_all());
-  for (size_t i : s.differentiable()) {
-    const std::string& name = s.point.inputs[i].name;
-    const Draw::Direction& dir = d.directions[i];
-    const std::vector<double> gi = flatten({g[i]});
-    const double g_norm = norm(gi), gu = dot(gi, flatten({dir.u}));
-    if (const int64_t bad = num::first_non_finite(g[i]); bad >= 0) {
-      Failure* e = r.fail(Step::V9, "a finite gradient", name, str("the gradient is ", g[i].flat(bad)));
-      e->index = describe_index(g[i].shape(), bad);
-      continue;
-    }
-    if (g[i].numel() == 0) continue;
-    if (s.declared_zero(i)) {
-      const double scale = std::max(1.0, d.v_norm);
-      r.expect_close(Step::V9, "declared zero gradient is zero", name, num::scale(g[i], 1 / scale),
-                     Tensor::zeros(g[i].shape(), g[i].dtype()), kTolerance.zero);
-      r.expect(Step::V9, "declared zero gradient is zero by dual numbers", name, 0, dir.v_ju,
-               inner_error(0, dir.v_ju, std::max(1.0, d.v_norm * dir.u_norm)), kTolerance.zero);
-      continue;
-    }
-    if (!(g_norm >= kTolerance.vacuous * d.v_norm) || d.v_norm == 0) {
-      Failure* e = r.expect(Step::V9, "a gradient that is not zero", name, g_norm, dir.ju_norm, std::nan(""), 0);
-      const bool truly = truly_zero(dir);
-      e->note = truly
-                    ? "it is truly zero here: declare it in the sample's zero_grads, or choose a sample where it is not"
-                    : "analytic is the gradient's norm, reference the norm of J u";
-      if (truly) continue;
-    } else {
-      r.expect(Step::V9, "a gradient that is not zero", name, g_norm, g_norm, 0, 0);
-    }
-    const double scale = d.v_norm * dir.ju_norm + g_norm * dir.u_norm;
-    Failure* e = r.expect(Step::V2, "<backward(v), u> = <v, J u> by dual numbers", name, gu, dir.v_ju,
-                          inner_error(gu, dir.v_ju, scale), kTolerance.exact);
-    if (e && r.explains()) locate(e, s.point, f, d.v, i, g[i]);
+  for (size_t i : s.differentiable()) check_exact(r, s, f, d, i, g[i]);
+}
+
+void check_exact(Recorder& r, const Subject& s, const Forward& f, const Draw& d, size_t i, const Tensor& g) {
+  const std::string& name = s.point.inputs[i].name;
+  const Draw::Direction& dir = d.directions[i];
+  const std::vector<double> gi = flatten({g});
+  const double g_norm = norm(gi), gu = dot(gi, flatten({dir.u}));
+  if (const int64_t bad = num::first_non_finite(g); bad >= 0) {
+    Failure* e = r.fail(Step::V9, "a finite gradient", name, str("the gradient is ", g.flat(bad)));
+    e->index = describe_index(g.shape(), bad);
+    return;
   }
+  if (g.numel() == 0) return;
+  if (s.declared_zero(i)) {
+    const double scale = std::max(1.0, d.v_norm);
+    r.expect_close(Step::V9, "declared zero gradient is zero", name, num::scale(g, 1 / scale),
+                   Tensor::zeros(g.shape(), g.dtype()), kTolerance.zero);
+    r.expect(Step::V9, "declared zero gradient is zero by dual numbers", name, 0, dir.v_ju,
+             inner_error(0, dir.v_ju, std::max(1.0, d.v_norm * dir.u_norm)), kTolerance.zero);
+    return;
+  }
+  if (!(g_norm >= kTolerance.vacuous * d.v_norm) || d.v_norm == 0) {
+    Failure* e = r.expect(Step::V9, "a gradient that is not zero", name, g_norm, dir.ju_norm, std::nan(""), 0);
+    const bool truly = truly_zero(dir);
+    e->note = truly ? "it is truly zero here: declare it in the sample's zero_grads, or choose a sample where it is not"
+                    : "analytic is the gradient's norm, reference the norm of J u";
+    if (truly) return;
+  } else {
+    r.expect(Step::V9, "a gradient that is not zero", name, g_norm, g_norm, 0, 0);
+  }
+  const double scale = d.v_norm * dir.ju_norm + g_norm * dir.u_norm;
+  Failure* e = r.expect(Step::V2, "<backward(v), u> = <v, J u> by dual numbers", name, gu, dir.v_ju,
+                        inner_error(gu, dir.v_ju, scale), kTolerance.exact);
+  if (e && r.explains()) locate(e, s.point, f, d.v, i, g);
 }
 
 void check_difference(Recorder& r, const Subject& s, const Forward& f, const Draw& d) {
@@ -120,11 +121,12 @@ void check_difference(Recorder& r, const Subject& s, const Forward& f, const Dra
     const Draw::Direction& dir = d.directions[i];
     if (s.declared_zero(i) || truly_zero(dir)) continue;  // a relative error of rounding noise says nothing
     const Tensor u = num::scale(dir.u, 1 / dir.u_norm);   // a long direction would leave the formula's range
-    const std::vector<double> ju = difference(s, f.in, i, u, kTolerance.step), gi = flatten({g[i]});
+    const auto [ju, h] = difference(s, f.in, i, u, kTolerance.difference);
+    const std::vector<double> gi = flatten({g[i]});
     const double p = dot(gi, flatten({u})), q = dot(v, ju);
     Failure* e = r.expect(Step::V3, "<backward(v), u> = <v, (f(x + hu) - ...) / h>", s.point.inputs[i].name, p, q,
                           inner_error(p, q, d.v_norm * norm(ju) + norm(gi)), kTolerance.difference);
-    if (e) e->fd_step = kTolerance.step;
+    if (e) e->fd_step = h;
   }
 }
 
@@ -187,7 +189,7 @@ void check_jacobian(Recorder& r, const Subject& s, const Forward& f) {
     for (int64_t j = 0; j < n; ++j) {
       Tensor u = Tensor::zeros(x.shape(), DType::f64);
       u.mutable_data<double>("one-hot direction")[j] = 1;
-      const std::vector<double> column = difference(s, f.in, wanted[w], u, kTolerance.step);
+      const std::vector<double> column = difference(s, f.in, wanted[w], u, kTolerance.jacobian).ju;
       for (int64_t i = 0; i < rows; ++i) numeric[static_cast<size_t>(i * n + j)] = column[static_cast<size_t>(i)];
     }
     Failure* e = r.expect_close(Step::V5, "Jacobian (output element, input element)", s.point.inputs[wanted[w]].name,

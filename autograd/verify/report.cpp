@@ -30,7 +30,7 @@ std::string name_of(Step step) { return str("V", static_cast<int>(step)); }
 std::string_view meaning_of(Step step) {
   static constexpr std::string_view kMeaning[] = {"forward against the reference",
                                                   "backward against dual numbers",
-                                                  "backward against 4-point differences of the forward",
+                                                  "backward against differences of the forward",
                                                   "backward against the gradient of compose",
                                                   "full Jacobian against differences",
                                                   "structure: linear, masks, strides, purity, repeatability",

@@ -119,16 +119,36 @@ std::vector<double> directional(const Point& point, const Tensors& in, const Ten
   return out;
 }
 
-std::vector<double> difference(const Subject& subject, const Tensors& in, size_t input, const Tensor& u, double h) {
+Difference difference(const Subject& subject, const Tensors& in, size_t input, const Tensor& u, double tolerance) {
   auto at = [&](double t) {
     Tensors moved = in;
     moved[input] = num::add(in[input], num::scale(u, t));
     return flatten(subject.forward(moved).out);
   };
-  const std::vector<double> p1 = at(h), m1 = at(-h), p2 = at(2 * h), m2 = at(-2 * h);
-  std::vector<double> out(p1.size());
-  for (size_t k = 0; k < out.size(); ++k) out[k] = (8 * (p1[k] - m1[k]) - (p2[k] - m2[k])) / (12 * h);
-  return out;
+  auto change = [&](double t) {
+    std::vector<double> up = at(t);
+    const std::vector<double> down = at(-t);
+    for (size_t k = 0; k < up.size(); ++k) up[k] -= down[k];
+    return up;
+  };
+  double h = kTolerance.step;
+  std::vector<double> d1 = change(h), d2 = change(2 * h), d4 = change(4 * h);
+  for (;; h /= 2) {
+    Difference out{std::vector<double>(d1.size()), h};
+    double left_over = 0, scale = 1;
+    for (size_t k = 0; k < d1.size(); ++k) {
+      const double fine = (8 * d1[k] - d2[k]) / (12 * h), coarse = (8 * d2[k] - d4[k]) / (24 * h);
+      const double correction = (fine - coarse) / 15;
+      out.ju[k] = fine + correction;
+      left_over = std::max(left_over, std::abs(correction));
+      scale = std::max(scale, std::abs(fine));
+    }
+    // the correction itself bounds what is left; a map that bends too much for this step gets a finer one
+    if (!(left_over > tolerance * scale) || h < kTolerance.min_step) return out;
+    d4 = std::move(d2);
+    d2 = std::move(d1);
+    d1 = change(h / 2);
+  }
 }
 
 uint64_t checksum(const Tensor& t) {

@@ -10,7 +10,7 @@ namespace bg::verifier {
 struct Tolerances {
   double forward = 1e-13;     ///< V1: fast forward against the reference
   double exact = 1e-11;       ///< V2: backward against dual numbers
-  double difference = 1e-9;   ///< V3: backward against 4-point differences
+  double difference = 1e-9;   ///< V3: backward against differences of the forward
   double compose = 1e-11;     ///< V4: backward against the engine's gradient of compose, per element
   double jacobian = 1e-7;     ///< V5: every entry of the Jacobian, by differences
   double structure = 1e-12;   ///< V6: linearity, needs masks, strides, the engine
@@ -19,8 +19,8 @@ struct Tolerances {
   double second = 1e-6;       ///< V8: second derivatives
   double vacuous = 1e-8;      ///< V9: a gradient below this share of the cotangent counts as zero and must be declared
   double zero = 1e-12;        ///< V9: a declared zero must be below this
-  double step = 1.5e-3;       ///< of a finite difference along a direction of length 1: at 3e-3 the fifth derivative of
-                              ///< 1/x at 0.5, the closest that samples come to a pole, alone costs 5e-9
+  double step = 1.5e-3;       ///< first step of a finite difference along a direction of length 1
+  double min_step = 2e-4;     ///< below it rounding would weigh more than truncation
   double scale_error = 1e-3;  ///< V10: the relative error planted in every gradient
   int max_jacobian = 64;      ///< V5: largest number of elements, of the outputs and of one input
 };

@@ -297,7 +297,7 @@ TEST_CASE("[R5] [R6] [R8] what only structure can see is rejected by V6 alone") 
 TEST_CASE("what proves nothing is rejected by V9") {
   CHECK(rejecting_steps<NaNGradient>().count(Step::V9));
   CHECK(rejecting_steps<Vacuous>().count(Step::V9));
-  CHECK(rejecting_steps<VacuousDeclared>() == std::set{Step::V9});
+  CHECK(rejecting_steps<VacuousDeclared>().count(Step::V9));
   CHECK(rejecting_steps<UndeclaredZero>() == std::set{Step::V9});
   CHECK(rejecting_steps<FalselyDeclaredZero>().count(Step::V9));
 }

@@ -60,10 +60,12 @@ void check_forward(Recorder& r, const Subject& s, const Forward& f);            
 void check_exact(Recorder& r, const Subject& s, const Forward& f, const Draw& d);  // V2, V9
 /// The same for one input and a gradient at hand.
 void check_exact(Recorder& r, const Subject& s, const Forward& f, const Draw& d, size_t input, const Tensor& g);
-void check_difference(Recorder& r, const Subject& s, const Forward& f, const Draw& d);           // V3
-void check_compose(Recorder& r, const Subject& s, const Forward& f, const Draw& d);              // V4
-void check_jacobian(Recorder& r, const Subject& s, const Forward& f);                            // V5
-void check_structure(Recorder& r, const Subject& s, const Forward& f, const Draw& d, Rng& rng);  // V6
+void check_difference(Recorder& r, const Subject& s, const Forward& f, const Draw& d);                            // V3
+void check_compose(Recorder& r, const Subject& s, const Forward& f, const Draw& d);                               // V4
+void check_jacobian(Recorder& r, const Subject& s, const Forward& f);                                             // V5
+void check_structure(Recorder& r, const Subject& s, const Forward& f, const Draw& d, Rng& rng);                   // V6
+void check_precision(Recorder& r, const Subject& s, const Forward& f, const Draw& d, double bound);               // V7
+void check_second(Recorder& r, const Subject& s, const Forward& f, const Draw& d, const Entry& entry, Rng& rng);  // V8
 
 /// A sample with what the checks of several backwards share.
 struct Case {

@@ -13,6 +13,11 @@ double inner_error(double p, double q, double scale) { return scale == 0 ? std::
 
 bool truly_zero(const Draw::Direction& d) { return d.ju_norm <= kTolerance.vacuous * d.u_norm; }
 
+// J u by differences of the fast forward.
+Difference outputs_along(const Subject& s, const Tensors& in, size_t input, const Tensor& u, double tolerance) {
+  return difference([&](double t) { return flatten(s.forward(moved(in, input, u, t)).out); }, tolerance);
+}
+
 // Points a failed inner product of V2 to the element that is wrong.
 void locate(Failure* f, const Point& point, const Forward& fwd, const Tensors& v, size_t input, const Tensor& g) {
   constexpr int64_t kMaxElements = 512;  // each costs a run of the reference
@@ -121,7 +126,7 @@ void check_difference(Recorder& r, const Subject& s, const Forward& f, const Dra
     const Draw::Direction& dir = d.directions[i];
     if (s.declared_zero(i) || truly_zero(dir)) continue;  // a relative error of rounding noise says nothing
     const Tensor u = num::scale(dir.u, 1 / dir.u_norm);   // a long direction would leave the formula's range
-    const auto [ju, h] = difference(s, f.in, i, u, kTolerance.difference);
+    const auto [ju, h] = outputs_along(s, f.in, i, u, kTolerance.difference);
     const std::vector<double> gi = flatten({g[i]});
     const double p = dot(gi, flatten({u})), q = dot(v, ju);
     Failure* e = r.expect(Step::V3, "<backward(v), u> = <v, (f(x + hu) - ...) / h>", s.point.inputs[i].name, p, q,
@@ -189,7 +194,7 @@ void check_jacobian(Recorder& r, const Subject& s, const Forward& f) {
     for (int64_t j = 0; j < n; ++j) {
       Tensor u = Tensor::zeros(x.shape(), DType::f64);
       u.mutable_data<double>("one-hot direction")[j] = 1;
-      const std::vector<double> column = difference(s, f.in, wanted[w], u, kTolerance.jacobian).ju;
+      const std::vector<double> column = outputs_along(s, f.in, wanted[w], u, kTolerance.jacobian).slope;
       for (int64_t i = 0; i < rows; ++i) numeric[static_cast<size_t>(i * n + j)] = column[static_cast<size_t>(i)];
     }
     Failure* e = r.expect_close(Step::V5, "Jacobian (output element, input element)", s.point.inputs[wanted[w]].name,

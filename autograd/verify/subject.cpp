@@ -119,19 +119,19 @@ std::vector<double> directional(const Point& point, const Tensors& in, const Ten
   return out;
 }
 
-Difference difference(const Subject& subject, const Tensors& in, size_t input, const Tensor& u, double tolerance) {
-  auto at = [&](double t) {
-    Tensors moved = in;
-    moved[input] = num::add(in[input], num::scale(u, t));
-    return flatten(subject.forward(moved).out);
-  };
+Tensors moved(Tensors in, size_t input, const Tensor& u, double t) {
+  in[input] = num::add(in[input], num::scale(u, t));
+  return in;
+}
+
+Difference difference(const std::function<std::vector<double>(double t)>& at, double tolerance, double step) {
   auto change = [&](double t) {
     std::vector<double> up = at(t);
     const std::vector<double> down = at(-t);
     for (size_t k = 0; k < up.size(); ++k) up[k] -= down[k];
     return up;
   };
-  double h = kTolerance.step;
+  double h = step;
   std::vector<double> d1 = change(h), d2 = change(2 * h), d4 = change(4 * h);
   for (;; h /= 2) {
     Difference out{std::vector<double>(d1.size()), h};
@@ -139,7 +139,7 @@ Difference difference(const Subject& subject, const Tensors& in, size_t input, c
     for (size_t k = 0; k < d1.size(); ++k) {
       const double fine = (8 * d1[k] - d2[k]) / (12 * h), coarse = (8 * d2[k] - d4[k]) / (24 * h);
       const double correction = (fine - coarse) / 15;
-      out.ju[k] = fine + correction;
+      out.slope[k] = fine + correction;
       left_over = std::max(left_over, std::abs(correction));
       scale = std::max(scale, std::abs(fine));
     }

@@ -78,14 +78,18 @@ Arrs<S> to_arrs(const Tensors& tensors) {
 /// J u, exactly, for the direction u of one input; floating outputs only, flattened.
 std::vector<double> directional(const Point& point, const Tensors& in, const Tensors& outputs, size_t input,
                                 const Tensor& u);
-/// The same by differences of the fast forward: the 4-point formula (8 (f(h) - f(-h)) - (f(2h) - f(-2h))) / 12h with
-/// one step of Richardson's extrapolation. The step is halved until the extrapolation corrects by less than the
-/// tolerance: it depends on the forward alone, never on the gradient under test.
+/// `in` with one input moved by t along u.
+Tensors moved(Tensors in, size_t input, const Tensor& u, double t);
+
+/// d at / dt at 0 by differences: the 4-point formula (8 (f(h) - f(-h)) - (f(2h) - f(-2h))) / 12h with one step of
+/// Richardson's extrapolation. The step is halved until the extrapolation corrects by less than the tolerance: it
+/// depends on the function alone, never on the gradient under test.
 struct Difference {
-  std::vector<double> ju;
+  std::vector<double> slope;
   double h;  ///< the step taken
 };
-Difference difference(const Subject& subject, const Tensors& in, size_t input, const Tensor& u, double tolerance);
+Difference difference(const std::function<std::vector<double>(double t)>& at, double tolerance,
+                      double step = kTolerance.step);
 
 /// Checksum of a tensor's whole storage, gaps between strided elements included.
 uint64_t checksum(const Tensor& t);

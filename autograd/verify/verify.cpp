@@ -13,6 +13,12 @@ Rng sample_rng(const Entry& entry, const VerifyOptions& o, int index) {
   return Rng(o.seed, hash_bytes(entry.name)).fork(static_cast<uint64_t>(index) + 1);
 }
 
+double f32_bound(const Entry& entry) {
+  BG_CHECK(entry.f32_bound <= kTolerance.f32_limit, entry.name, "the stated f32 bound is too wide",
+           str(entry.f32_bound), str("at most ", kTolerance.f32_limit));
+  return entry.f32_bound > 0 ? entry.f32_bound : kTolerance.f32;
+}
+
 // Forward, draws and all checks of one sample. Leaves the case for the checks over all samples.
 void check_sample(Recorder& r, const Entry& entry, const Point& point, std::vector<Case>& cases) {
   const VerifyOptions& o = r.options();
@@ -36,6 +42,8 @@ void check_sample(Recorder& r, const Entry& entry, const Point& point, std::vect
   if (entry.composed) guarded(r, Step::V4, [&] { check_compose(r, s, f, draws[0]); });
   guarded(r, Step::V5, [&] { check_jacobian(r, s, f); });
   guarded(r, Step::V6, [&] { check_structure(r, s, f, draws[0], rng); });
+  guarded(r, Step::V7, [&] { check_precision(r, s, f, draws[0], f32_bound(entry)); });
+  guarded(r, Step::V8, [&] { check_second(r, s, f, draws[0], entry, rng); });
   // negative controls mean something only where the op itself is right
   if (r.report().failure_count == failures) cases.push_back({s, std::move(f), std::move(draws)});
 }

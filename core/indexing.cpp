@@ -73,23 +73,16 @@ Tensor arg_extreme(std::string_view op, const Tensor& x, int dim) {
   return best;
 }
 
-// Of n numbers that lie `step` apart, in double, strip by strip.
+// In double, strip by strip.
 template <class T>
-double log_sum_exp(const T* x, int64_t n, int64_t step) {
+double log_sum_exp(const T* x, int64_t n) {
+  const T largest = kernels::max_serial(x, n);
+  const T shift = std::isfinite(largest) ? largest : T{0};  // infinities come through as they are
   constexpr int64_t kStrip = 256;
   T strip[kStrip];
-  auto for_strips = [&](auto f) {
-    for (int64_t k = 0; k < n; k += kStrip) {
-      const int64_t count = std::min(kStrip, n - k);
-      for (int64_t i = 0; i < count; ++i) strip[i] = x[(k + i) * step];
-      f(count);
-    }
-  };
-  T largest = -std::numeric_limits<T>::infinity();
-  for_strips([&](int64_t count) { largest = std::max(largest, kernels::max_serial(strip, count)); });
-  const T shift = std::isfinite(largest) ? largest : T{0};  // infinities come through as they are
-  double sum = 0;                                           // NaN, which the maximum may not see, comes through here
-  for_strips([&](int64_t count) { sum += kernels::exp_sub_serial(strip, shift, T{1}, strip, count); });
+  double sum = 0;  // NaN, which the maximum may not see, comes through here
+  for (int64_t k = 0; k < n; k += kStrip)
+    sum += kernels::exp_sub_serial(x + k, shift, T{1}, strip, std::min(kStrip, n - k));
   return shift + std::log(sum);
 }
 
@@ -155,7 +148,12 @@ Tensor scatter_add(const Tensor& x, int dim, const Tensor& index, const Shape& s
       for (int64_t k = 0; k < count; ++k) {
         const int64_t row = o * count + k;
         const T* in = px + row * l.inner;
-        for (int64_t i = begin; i < end; ++i) line[at[shared ? k : row * l.inner + i] * l.inner + i] += in[i];
+        if (shared) {
+          T* to = line + at[k] * l.inner;
+          for (int64_t i = begin; i < end; ++i) to[i] += in[i];
+        } else {
+          for (int64_t i = begin; i < end; ++i) line[at[row * l.inner + i] * l.inner + i] += in[i];
+        }
       }
     });
   });
@@ -168,18 +166,17 @@ Tensor argmin(const Tensor& x, int dim) { return arg_extreme<false>("argmin", x,
 Tensor logsumexp(const Tensor& x, int dim) {
   constexpr std::string_view op = "logsumexp";
   dim = x.shape().dim(dim, op);
-  const Lines l(x.shape(), dim);
-  Tensor y = Tensor::empty(with_size(x.shape(), dim, 1), x.dtype());
+  const Tensor rows = x.transpose(dim, -1).contiguous();
+  Tensor y = Tensor::empty(with_size(rows.shape(), x.rank() - 1, 1), x.dtype());
   dispatch_float(op, x.dtype(), [&]<class T>() {
-    const Tensor whole = x.contiguous();
-    const T* from = whole.data<T>();
+    const T* from = rows.data<T>();
     T* out = y.mutable_data<T>(op);
-    for_lines(l, [&](int64_t o, int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i)
-        out[o * l.inner + i] = static_cast<T>(log_sum_exp(from + o * l.n * l.inner + i, l.n, l.inner));
+    const int64_t n = x.size(dim), grain = std::max<int64_t>(1, kElementwiseGrain / std::max<int64_t>(1, n));
+    parallel_for(y.numel(), grain, [&](int64_t b, int64_t e) {
+      for (int64_t r = b; r < e; ++r) out[r] = static_cast<T>(log_sum_exp(from + r * n, n));
     });
   });
-  return y;
+  return y.transpose(dim, -1).contiguous();
 }
 
 }  // namespace bg::num

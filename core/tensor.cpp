@@ -265,12 +265,54 @@ Tensor Tensor::reshape(const Shape& wanted) const {
 
 // -- Copies -----------------------------------------------------------------------------------------------------------
 
+namespace {
+
+// The last two dimensions swapped: a pass along rows would touch a new cache line with every element read, so it goes
+// by blocks that stay in the cache. `from` has unit steps along the last dimension but one, `to` along the last.
+template <class T>
+void copy_transposed(T* to, const Shape& to_strides, const T* from, const Shape& from_strides, const Shape& shape) {
+  constexpr int64_t kBlock = 32;
+  const int last = shape.rank() - 1;
+  const int64_t rows = shape[last - 1], columns = shape[last];
+  const int64_t row_step = to_strides[last - 1], column_step = from_strides[last];
+  const Shape outer(std::span<const int64_t>(shape.begin(), shape.end() - 2));
+  const int64_t blocks = (rows + kBlock - 1) / kBlock;  // of one matrix
+  const int64_t grain = std::max<int64_t>(1, kElementwiseGrain / (kBlock * columns));
+  parallel_for(outer.numel() * blocks, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t b = begin; b < end; ++b) {
+      T* y = to + flat_offset(outer, to_strides, b / blocks);
+      const T* x = from + flat_offset(outer, from_strides, b / blocks);
+      const int64_t i_begin = b % blocks * kBlock, i_end = std::min(i_begin + kBlock, rows);
+      for (int64_t j_begin = 0; j_begin < columns; j_begin += kBlock) {
+        const int64_t j_end = std::min(j_begin + kBlock, columns);
+        T block[kBlock][kBlock + 1];  // rows of a power of two would fall on one another in the cache
+        for (int64_t j = j_begin; j < j_end; ++j)
+          for (int64_t i = i_begin; i < i_end; ++i) block[j - j_begin][i - i_begin] = x[j * column_step + i];
+        for (int64_t i = i_begin; i < i_end; ++i)
+          for (int64_t j = j_begin; j < j_end; ++j) y[i * row_step + j] = block[j - j_begin][i - i_begin];
+      }
+    }
+  });
+}
+
+bool is_transposed(const Shape& shape, const Shape& to, const Shape& from) {
+  constexpr int64_t kWorthwhile = 8;
+  const int last = shape.rank() - 1;
+  return last >= 1 && shape.numel() > 0 && to[last] == 1 && from[last - 1] == 1 && from[last] != 1 &&
+         std::min(shape[last - 1], shape[last]) >= kWorthwhile;
+}
+
+}  // namespace
+
 void Tensor::copy_from(const Tensor& src, std::string_view writer) {
   BG_CHECK(shape_ == src.shape_, "copy", "shapes differ", str(src.shape_, " into ", shape_), "equal shapes");
   dispatch_any(dtype_, [&]<class To>() {
     dispatch_any(src.dtype_, [&]<class From>() {
       To* to = mutable_data<To>(writer);
       const From* from = src.data<From>();
+      if constexpr (std::is_same_v<To, From>)
+        if (is_transposed(shape_, strides_, src.strides_))
+          return copy_transposed(to, strides_, from, src.strides_, shape_);
       walk<2>(shape_, {strides_, src.strides_}, [&](auto at, int64_t n, auto step) {
         To* t = to + at[0];
         const From* f = from + at[1];

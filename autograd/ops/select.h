@@ -70,10 +70,10 @@ struct Where {
     const Shape shape = broadcast_shapes(in[0].shape(), broadcast_shapes(in[1].shape(), in[2].shape(), name), name);
     Tensor y = Tensor::empty(shape, in[1].dtype());
     dispatch_float(name, y.dtype(), [&]<class T>() {
-      if (in[0].dtype() == DType::i32) choose<int32_t, T>(in, y);
-      if (in[0].dtype() == DType::i64) choose<int64_t, T>(in, y);
-      if (in[0].dtype() == DType::f32) choose<float, T>(in, y);
-      if (in[0].dtype() == DType::f64) choose<double, T>(in, y);
+      if (in[0].dtype() == DType::i32) select_rows<int32_t, T>(in, y);
+      if (in[0].dtype() == DType::i64) select_rows<int64_t, T>(in, y);
+      if (in[0].dtype() == DType::f32) select_rows<float, T>(in, y);
+      if (in[0].dtype() == DType::f64) select_rows<double, T>(in, y);
     });
     return y;
   }
@@ -103,7 +103,7 @@ struct Where {
 
  private:
   template <class C, class T>
-  static void choose(const Tensors& in, Tensor& y) {
+  static void select_rows(const Tensors& in, Tensor& y) {
     const C* cond = in[0].data<C>();
     const T *a = in[1].data<T>(), *b = in[2].data<T>();
     T* out = y.mutable_data<T>(name);
@@ -112,9 +112,21 @@ struct Where {
             {y.strides(), broadcast_strides(in[0], shape), broadcast_strides(in[1], shape),
              broadcast_strides(in[2], shape)},
             [&](auto at, int64_t n, auto step) {
-              for (int64_t i = 0; i < n; ++i)
-                out[at[0] + i * step[0]] =
-                    cond[at[1] + i * step[1]] != C{0} ? a[at[2] + i * step[2]] : b[at[3] + i * step[3]];
+              T* o = out + at[0];
+              const C* c = cond + at[1];
+              const T *x = a + at[2], *z = b + at[3];
+              // Unit steps, and one number for a branch, are loops of their own. Reading both branches before choosing
+              // lets the compiler vectorise them.
+              auto choose = [](C condition, T yes, T no) { return condition != C{0} ? yes : no; };
+              const T x0 = *x, z0 = *z;
+              if (step == std::array<int64_t, 4>{1, 1, 1, 1})
+                for (int64_t i = 0; i < n; ++i) o[i] = choose(c[i], x[i], z[i]);
+              else if (step == std::array<int64_t, 4>{1, 1, 1, 0})
+                for (int64_t i = 0; i < n; ++i) o[i] = choose(c[i], x[i], z0);
+              else if (step == std::array<int64_t, 4>{1, 1, 0, 1})
+                for (int64_t i = 0; i < n; ++i) o[i] = choose(c[i], x0, z[i]);
+              else
+                for (int64_t i = 0; i < n; ++i) o[i * step[0]] = choose(c[i * step[1]], x[i * step[2]], z[i * step[3]]);
             });
   }
 };

@@ -49,6 +49,27 @@ TEST_CASE("place and pad put a tensor into zeros") {
   CHECK_THROWS_WITH(pad(x, 0, -1, 0), Contains("out of bounds"));
 }
 
+TEST_CASE("copies of transposed views: every element, for sizes around the blocks and batches of matrices") {
+  for (const Shape& s : {Shape{8, 8}, Shape{31, 33}, Shape{64, 100}, Shape{3, 9, 40}, Shape{2, 2, 33, 8}}) {
+    const Tensor x = Tensor::arange(s.numel(), DType::f64).reshape(s);
+    const Tensor y = x.transpose(-1, -2).contiguous();
+    const int64_t rows = s[s.rank() - 2], columns = s[s.rank() - 1];
+    bool all = true;
+    for (int64_t i = 0; i < y.numel(); ++i) {
+      const int64_t matrix = i / (rows * columns), row = i / rows % columns, column = i % rows;
+      all = all && y.flat(i) == static_cast<double>((matrix * rows + column) * columns + row);
+    }
+    INFO(s);
+    CHECK(all);
+    Tensor part = Tensor::zeros({s[s.rank() - 1] + 3, s[s.rank() - 2] + 2}, DType::f64);  // into a view
+    const Tensor matrix = s.rank() == 2 ? x : x.reshape({-1, rows, columns}).select(0, 1);
+    part.slice(0, 1, columns + 1).slice(1, 2, rows + 2).copy_from(matrix.transpose(0, 1));
+    CHECK(part.at({1, 2}) == matrix.at({0, 0}));
+    CHECK(part.at({columns, rows + 1}) == matrix.at({rows - 1, columns - 1}));
+    CHECK(num::sum(part).item() == num::sum(matrix).item());
+  }
+}
+
 TEST_CASE("concat and split are each other's inverse, with empty parts") {
   const Var x = counting({2, 5});
   const Vars parts = split(x, {2, 0, 3}, 1);

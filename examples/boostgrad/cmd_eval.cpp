@@ -1,0 +1,79 @@
+// boostgrad eval: perplexity of a trained model on a text.
+#include <cstdio>
+#include <iostream>
+
+#include "examples/boostgrad/commands.h"
+#include "examples/boostgrad/flags.h"
+#include "models/builtin_text.h"
+#include "models/corpus.h"
+
+namespace bg {
+namespace {
+
+struct Flags {
+  CommonFlags common;
+  std::string run, data, split = "auto";
+};
+
+int run(const Flags& f) {
+  f.common.apply();
+  Run r = load_run(f.run);
+  // A file is evaluated whole; of a folder the asked text, or the test text where there is one.
+  std::string builtin;
+  Corpus corpus;
+  std::string_view text;
+  std::string split = f.split;
+  if (f.data == "builtin:") {
+    text = builtin = builtin_text(40'000, 2);
+    split = "other sentences of the builtin language";
+  } else if (std::filesystem::is_directory(f.data)) {
+    corpus = load_corpus(f.data);
+    if (split == "auto") split = corpus.test.empty() ? "valid" : "test";
+    text = split == "train" ? corpus.train : split == "valid" ? corpus.valid : corpus.test;
+    if (split != "train" && split != "valid" && split != "test")
+      fail<UsageError>("eval", "unknown --split", split, "train, valid or test");
+    BG_CHECK(!text.empty(), "eval", "the folder has no such text", split, "train.txt, valid.txt or test.txt");
+  } else if (split == "auto") {
+    corpus.files.push_back(load_text(f.data));
+    text = corpus.files[0].bytes();
+    split = "all";
+  } else {
+    corpus = load_corpus(f.data);
+    text = split == "train" ? corpus.train : corpus.valid;
+    if (split != "train" && split != "valid")
+      fail<UsageError>("eval", "unknown --split of a file", split, "train or valid");
+  }
+  const Evaluation e = evaluate(*r.model, TokenStream(text, *r.tokenizer), text, r.options);
+  if (f.common.json) {
+    std::cout << nlohmann::ordered_json{{"run", f.run},
+                                        {"weights", r.weights},
+                                        {"data", f.data},
+                                        {"split", split},
+                                        {"loss", e.loss},
+                                        {"tokens", e.tokens},
+                                        {"perplexity", e.token_ppl()},
+                                        {"word_perplexity", e.word_ppl()},
+                                        {"byte_perplexity", e.byte_ppl()}}
+                     .dump()
+              << "\n";
+    return 0;
+  }
+  std::printf(
+      "%s (%s) on %s, %s\n  loss        %.4f nats a token, %lld tokens\n  perplexity  %.3f a token, %.3f a word, %.4f "
+      "a byte\n",
+      f.run.c_str(), r.weights.c_str(), f.data.c_str(), split.c_str(), e.loss, static_cast<long long>(e.tokens),
+      e.token_ppl(), e.word_ppl(), e.byte_ppl());
+  return 0;
+}
+
+const Command command("eval", "perplexity of a trained model on a text", [](CLI::App& app) -> Command::Run {
+  auto f = std::make_shared<Flags>();
+  app.add_option("--run", f->run, "run folder")->required();
+  app.add_option("--data", f->data, "a file, evaluated whole; or a folder with test.txt or valid.txt")->required();
+  app.add_option("--split", f->split, "train, valid or test: a part of the folder or, by 90 %, of the file");
+  f->common.add(app);
+  return [f] { return run(*f); };
+});
+
+}  // namespace
+}  // namespace bg

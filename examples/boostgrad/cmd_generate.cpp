@@ -1,0 +1,62 @@
+// boostgrad generate: text from a trained model.
+#include <cstdio>
+#include <iostream>
+
+#include "examples/boostgrad/commands.h"
+#include "examples/boostgrad/flags.h"
+#include "models/generate.h"
+
+namespace bg {
+namespace {
+
+struct Flags {
+  CommonFlags common;
+  std::string run, prompt;
+  int64_t tokens = 200;
+  SampleOptions sample;
+  uint64_t seed = 1;
+};
+
+int run(const Flags& f) {
+  f.common.apply();
+  f.sample.validate();
+  Run r = load_run(f.run);
+  const std::vector<int32_t> ids = r.tokenizer->encode(f.prompt);
+  if (ids.empty()) fail<UsageError>("generate", "empty --prompt", "no tokens", "some text to go on from");
+  Rng rng(f.seed);
+  if (!f.common.json) std::cout << f.prompt << std::flush;
+  const std::vector<int64_t> out =
+      generate(*r.model, {ids.begin(), ids.end()}, f.tokens, f.sample, rng, [&](int64_t token) {
+        const auto id = static_cast<int32_t>(token);
+        if (!f.common.json) std::cout << r.tokenizer->decode({&id, 1}) << std::flush;
+      });
+  if (!f.common.json) {
+    std::cout << "\n";
+    return 0;
+  }
+  const std::vector<int32_t> tokens(out.begin(), out.end());
+  // a sequence of bytes may end inside a character: replaced in JSON, which is UTF-8
+  std::cout << nlohmann::ordered_json{{"run", f.run},
+                                      {"prompt", f.prompt},
+                                      {"text", r.tokenizer->decode(tokens)},
+                                      {"tokens", tokens},
+                                      {"seed", f.seed}}
+                   .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)
+            << "\n";
+  return 0;
+}
+
+const Command command("generate", "text from a trained model", [](CLI::App& app) -> Command::Run {
+  auto f = std::make_shared<Flags>();
+  app.add_option("--run", f->run, "run folder")->required();
+  app.add_option("--prompt", f->prompt, "text to go on from")->required();
+  app.add_option("--tokens", f->tokens, "tokens to add (default 200)");
+  app.add_option("--temperature", f->sample.temperature, "divides the logits; 0: the likeliest token (default 1)");
+  app.add_option("--top-k", f->sample.top_k, "sample among the k likeliest; 0: all (default)");
+  app.add_option("--seed", f->seed, "seed of the sampling (default 1)");
+  f->common.add(app);
+  return [f] { return run(*f); };
+});
+
+}  // namespace
+}  // namespace bg

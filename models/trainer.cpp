@@ -1,0 +1,452 @@
+#include "models/trainer.h"
+
+#include <zlib.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+
+#include "autograd/engine.h"
+#include "core/atomic_file.h"
+#include "core/gemm.h"
+#include "core/io/safetensors.h"
+#include "models/builtin_text.h"
+#include "models/checkpoint.h"
+#include "models/corpus.h"
+#include "nn/optim.h"
+
+namespace bg {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+namespace {
+
+constexpr EnumNames<Window, 2> kWindowNames{"window", {"t+1", "t"}};
+
+// -- The texts of a run -----------------------------------------------------------------------------------------------
+
+struct Texts {
+  std::string_view train, valid, test;
+  Corpus corpus;        // owns the views of a real text
+  std::string builtin;  // or of the made-up one
+};
+
+std::unique_ptr<Texts> load_texts(const std::string& data) {
+  auto t = std::make_unique<Texts>();
+  if (data == "builtin:") {
+    constexpr size_t kBytes = 400'000;
+    t->builtin = builtin_text(kBytes);
+    t->train = std::string_view(t->builtin).substr(0, kBytes * 9 / 10);
+    t->valid = std::string_view(t->builtin).substr(kBytes * 9 / 10);
+    return t;
+  }
+  t->corpus = load_corpus(data);
+  t->train = t->corpus.train;
+  t->valid = t->corpus.valid;
+  t->test = t->corpus.test;
+  return t;
+}
+
+Tensor as_tensor(const std::vector<int64_t>& ids, const Batch& b) { return Tensor::of(ids, {b.rows, b.cols}); }
+
+std::string duration(double seconds) {
+  char text[32];
+  const auto s = static_cast<long long>(seconds + 0.5);
+  if (s >= 3600)
+    std::snprintf(text, sizeof text, "%lldh%02lldm", s / 3600, s / 60 % 60);
+  else
+    std::snprintf(text, sizeof text, "%lldm%02llds", s / 60, s % 60);
+  return text;
+}
+
+double seconds_now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+// -- Options ----------------------------------------------------------------------------------------------------------
+
+void TrainOptions::validate() const {
+  auto check = [](bool good, const char* option, const auto& got, const char* expected) {
+    if (!good) fail<UsageError>("train", str("bad --", option), str(got), expected);
+  };
+  model.validate();
+  check(steps >= 0, "steps", steps, "0 or more");
+  check(steps > 0 || epochs >= 1, "epochs", epochs, "1 or more");
+  check(batch_size >= 1, "batch-size", batch_size, "1 or more");
+  check(lr > 0 && std::isfinite(lr), "lr", lr, "a positive number");
+  check(min_lr >= 0 && min_lr <= lr, "min-lr", min_lr, "0 to --lr");
+  check(warmup >= 0, "warmup", warmup, "0 or more");
+  check(weight_decay >= 0, "weight-decay", weight_decay, "0 or more");
+  check(beta1 >= 0 && beta1 < 1, "beta1", beta1, "at least 0 and below 1");
+  check(beta2 >= 0 && beta2 < 1, "beta2", beta2, "at least 0 and below 1");
+  check(clip > 0, "clip", clip, "a positive number");
+  check(save_every >= 1, "save-every", save_every, "1 or more");
+  check(eval_every >= 0, "eval-every", eval_every, "0 or more");
+}
+
+json TrainOptions::to_json() const {
+  return {{"data", data},
+          {"model", model.to_json()},
+          {"tokenizer", tokenizer},
+          {"steps", steps},
+          {"epochs", epochs},
+          {"batch_size", batch_size},
+          {"window", kWindowNames.name(window)},
+          {"schedule", kScheduleNames.name(schedule)},
+          {"lr", lr},
+          {"min_lr", min_lr},
+          {"warmup", warmup},
+          {"weight_decay", weight_decay},
+          {"beta1", beta1},
+          {"beta2", beta2},
+          {"clip", clip},
+          {"save_every", save_every},
+          {"eval_every", eval_every},
+          {"seed", seed}};
+}
+
+TrainOptions TrainOptions::from_json(const json& j) {
+  TrainOptions o;
+  try {
+    o.data = j.at("data").get<std::string>();
+    o.model = TransformerConfig::from_json(j.at("model"));
+    o.tokenizer = j.at("tokenizer").get<std::string>();
+    o.steps = j.at("steps").get<int64_t>();
+    o.epochs = j.at("epochs").get<int64_t>();
+    o.batch_size = j.at("batch_size").get<int64_t>();
+    o.window = kWindowNames.parse(j.at("window").get<std::string>());
+    o.schedule = kScheduleNames.parse(j.at("schedule").get<std::string>());
+    o.lr = j.at("lr").get<double>();
+    o.min_lr = j.at("min_lr").get<double>();
+    o.warmup = j.at("warmup").get<int64_t>();
+    o.weight_decay = j.at("weight_decay").get<double>();
+    o.beta1 = j.at("beta1").get<double>();
+    o.beta2 = j.at("beta2").get<double>();
+    o.clip = j.at("clip").get<double>();
+    o.save_every = j.at("save_every").get<int64_t>();
+    o.eval_every = j.at("eval_every").get<int64_t>();
+    o.seed = j.at("seed").get<uint64_t>();
+  } catch (const json::exception& e) {
+    fail("run", str("damaged config.json (", e.what(), ")"));
+  }
+  return o;
+}
+
+// -- Evaluation -------------------------------------------------------------------------------------------------------
+
+double Evaluation::token_ppl() const { return std::exp(loss); }
+double Evaluation::word_ppl() const {
+  return std::exp(loss * static_cast<double>(tokens) / static_cast<double>(words));
+}
+double Evaluation::byte_ppl() const {
+  return std::exp(loss * static_cast<double>(tokens) / static_cast<double>(bytes));
+}
+
+Evaluation evaluate(Transformer& model, const TokenStream& tokens, std::string_view text, const TrainOptions& options) {
+  NoGrad off;
+  const bool was_training = model.training();
+  model.eval();
+  const Batches batches(tokens, {.batch_size = options.batch_size,
+                                 .seq_len = options.model.seq_len,
+                                 .window = options.window,
+                                 .order = Order::in_order});
+  double sum = 0;
+  Evaluation e;
+  for (int64_t i = 0; i < batches.per_epoch(); ++i) {
+    const Batch b = batches.get(i);
+    const LossSum part = model.loss_sum(as_tensor(b.inputs, b), as_tensor(b.targets, b));
+    sum += part.sum;
+    e.tokens += part.count;
+  }
+  model.train(was_training);
+  e.loss = sum / static_cast<double>(e.tokens);
+  e.words = static_cast<int64_t>(count_words(text));
+  e.bytes = static_cast<int64_t>(text.size());
+  return e;
+}
+
+// -- Run folders ------------------------------------------------------------------------------------------------------
+
+bool is_run(const fs::path& folder) { return fs::exists(folder / "config.json"); }
+
+TrainOptions run_options(const fs::path& folder) {
+  BG_CHECK(is_run(folder), "run", "not a run folder", folder.string(), "a folder with config.json",
+           "boostgrad train --out DIR");
+  std::ifstream in(folder / "config.json");
+  const json j = json::parse(in, nullptr, false);
+  BG_CHECK(j.is_object() && j.contains("options"), "run", "damaged config.json", (folder / "config.json").string(),
+           "the JSON that train wrote");
+  return TrainOptions::from_json(j["options"]);
+}
+
+Run load_run(const fs::path& folder) {
+  Run run;
+  run.options = run_options(folder);
+  run.tokenizer = Tokenizer::load(folder / "tokenizer.json");
+  Rng rng(run.options.seed);
+  run.options.model.vocab = run.tokenizer->vocab_size();
+  run.model = std::make_unique<Transformer>(run.options.model, rng);
+  run.model->eval();
+  for (const fs::path& file : {folder / "model.safetensors", folder / "checkpoints" / "best.safetensors"}) {
+    if (!fs::exists(file)) continue;
+    run.model->load_state_dict(read_safetensors(file).tensors, file.string());
+    run.weights = file.string();
+    return run;
+  }
+  const auto newest = CheckpointFolder(folder / "checkpoints").newest([](const std::string& text) {
+    std::fprintf(stderr, "%s\n", text.c_str());
+  });
+  BG_CHECK(newest.has_value(), "run", "the run has no weights yet", folder.string(), "a checkpoint",
+           "train it past --save-every steps");
+  run.model->load_state_dict(newest->model, folder.string());
+  run.weights = (folder / "checkpoints").string();
+  return run;
+}
+
+namespace {
+
+// Which program and libraries made a run: bits are promised for one of these alone.
+json build_facts() { return {{"version", "0.1.0"}, {"blas", blas_description()}, {"compiler", __VERSION__}}; }
+
+// metrics.jsonl: one line a step. After a kill it may be ahead of the checkpoint, or end in half a line.
+class Metrics {
+ public:
+  Metrics(fs::path path, int64_t first_step) : path_(std::move(path)) {
+    std::string kept;
+    std::ifstream in(path_);
+    for (std::string line; std::getline(in, line);) {
+      const json j = json::parse(line, nullptr, false);
+      if (j.is_object() && j.value("step", int64_t{-1}) <= first_step && j.contains("step")) kept += line + '\n';
+    }
+    write_file_atomically(path_, kept);
+    out_.open(path_, std::ios::app);
+    BG_CHECK(out_.is_open(), "train", "cannot write", path_.string(), "a writable file");
+  }
+  void add(const json& row) {
+    out_ << row.dump() << '\n' << std::flush;
+    BG_CHECK(out_.good(), "train", "cannot write", path_.string(), "room on the disk");
+  }
+
+ private:
+  fs::path path_;
+  std::ofstream out_;
+};
+
+class Training {
+ public:
+  Training(const TrainOptions& given, fs::path out, bool resume, const TrainProgress& progress)
+      : o_(given), out_(std::move(out)), progress_(progress), checkpoints_(out_ / "checkpoints") {
+    open_folder(resume);
+    texts_ = load_texts(o_.data);
+    check_same_text();
+    open_tokenizer();
+    fs::create_directories(out_ / "cache");
+    train_ =
+        std::make_unique<TokenStream>(TokenStream::cached(out_ / "cache" / "train.tokens", texts_->train, *tokenizer_));
+    valid_ =
+        std::make_unique<TokenStream>(TokenStream::cached(out_ / "cache" / "valid.tokens", texts_->valid, *tokenizer_));
+    batches_ = std::make_unique<Batches>(*train_, BatchOptions{.batch_size = o_.batch_size,
+                                                               .seq_len = o_.model.seq_len,
+                                                               .window = o_.window,
+                                                               .order = o_.steps > 0 ? Order::random : Order::shuffled,
+                                                               .seed = o_.seed});
+    total_ = o_.steps > 0 ? o_.steps : o_.epochs * batches_->per_epoch();
+    eval_every_ = o_.eval_every > 0 ? o_.eval_every
+                  : o_.steps > 0    ? std::max<int64_t>(1, total_ / 10)
+                                    : batches_->per_epoch();
+    schedule_ = {o_.schedule, o_.lr, o_.min_lr, o_.warmup, total_};
+    schedule_.validate();
+    Rng init(o_.seed);
+    model_ = std::make_unique<Transformer>(o_.model, init);
+    optimizer_ = std::make_unique<AdamW>(model_->parameters(), o_.weight_decay, o_.beta1, o_.beta2);
+    if (resume) restore();
+  }
+
+  TrainResult run() {
+    Metrics metrics(out_ / "metrics.jsonl", step_);
+    result_.resumed_at = step_;
+    result_.parameters = model_->parameter_count();
+    progress_.say(str(model_->parameter_count(), " parameters, ", train_->size(), " training tokens (",
+                      tokenizer_->describe(), "), ", total_, " steps, seed ", o_.seed));
+    const double start = seconds_now();
+    const int64_t first = step_;
+    while (step_ < total_) {
+      const double begin = seconds_now();
+      json row = one_step();
+      const double now = seconds_now();
+      const double rate = static_cast<double>(predictions_) / (now - begin);
+      row["tokens_per_s"] = rate;
+      if (step_ % eval_every_ == 0 || step_ == total_) row["val_loss"] = validate();
+      metrics.add(row);
+      if (step_ % o_.save_every == 0 || step_ == total_) checkpoints_.save(step_, snapshot());
+      const double left = (now - start) / static_cast<double>(step_ - first) * static_cast<double>(total_ - step_);
+      progress_.line(str("step ", step_, "/", total_, "  loss ", row["train_loss"].get<double>(),
+                         result_.best_step > 0 ? str("  val ", result_.val_loss) : "", "  ", static_cast<int64_t>(rate),
+                         " tokens/s  ", duration(left), " left"));
+    }
+    result_.steps = step_;
+    result_.seconds = seconds_now() - start;
+    result_.tokens_per_s = static_cast<double>((step_ - first) * predictions_) / std::max(result_.seconds, 1e-9);
+    finish();
+    return result_;
+  }
+
+ private:
+  void open_folder(bool resume) {
+    const bool exists = is_run(out_);
+    if (exists && !resume)
+      fail<UsageError>("train", "the folder already holds a run", out_.string(), "a new folder",
+                       "--resume, or another --out");
+    if (!exists && fs::exists(out_) && !fs::is_directory(out_))
+      fail<UsageError>("train", "--out is not a folder", out_.string(), "a folder, existing or new");
+    if (exists) {
+      const json before = run_options(out_).to_json(), now = o_.to_json();
+      for (const auto& [key, value] : now.items())
+        if (key != "model" && key != "data" && value != before[key])
+          fail<UsageError>("train", str("the run was started with another ", key), value.dump(), before[key].dump(),
+                           "the options of the first start, or another --out");
+      TransformerConfig a = run_options(out_).model, b = o_.model;
+      a.vocab = b.vocab;
+      if (!(a == b))
+        fail<UsageError>("train", "the run was started with another model", b.to_json().dump(), a.to_json().dump(),
+                         "the options of the first start, or another --out");
+      return;
+    }
+    std::error_code e;
+    fs::create_directories(out_, e);
+    BG_CHECK(!e, "train", "cannot make the folder", str(out_.string(), " (", e.message(), ")"), "a place to write");
+  }
+
+  // The same text may lie elsewhere on another machine: its content counts, not its path.
+  json text_facts() const {
+    uLong crc = crc32(0, nullptr, 0);
+    for (std::string_view t : {texts_->train, texts_->valid})
+      for (size_t at = 0; at < t.size(); at += kCrcBlock)
+        crc = crc32(crc, reinterpret_cast<const Bytef*>(t.data() + at),
+                    static_cast<uInt>(std::min(kCrcBlock, t.size() - at)));
+    return {{"train_bytes", texts_->train.size()}, {"valid_bytes", texts_->valid.size()}, {"crc32", crc}};
+  }
+  void check_same_text() const {
+    if (!is_run(out_)) return;
+    std::ifstream in(out_ / "config.json");
+    const json before = json::parse(in, nullptr, false).value("text", json()), now = text_facts();
+    if (before != now)
+      fail<UsageError>("train", "the run was started on another text", str(o_.data, " ", now.dump()), before.dump(),
+                       "--data with the text of the first start, or another --out");
+  }
+
+  // The tokenizer is made once and kept with the run; config.json comes last, so a folder that has it is complete.
+  void open_tokenizer() {
+    const fs::path file = out_ / "tokenizer.json";
+    if (is_run(out_)) {
+      tokenizer_ = Tokenizer::load(file);
+    } else {
+      tokenizer_ = make_tokenizer(o_.tokenizer, texts_->train);
+      tokenizer_->save(file);
+    }
+    o_.model.vocab = tokenizer_->vocab_size();
+    o_.model.validate();
+    if (!is_run(out_))
+      write_file_atomically(
+          out_ / "config.json",
+          json{{"options", o_.to_json()}, {"text", text_facts()}, {"build", build_facts()}}.dump(2) + "\n");
+  }
+
+  void restore() {
+    const auto c = checkpoints_.newest(progress_.say);
+    if (!c) {
+      progress_.say("no checkpoint yet: starting at step 0");
+      return;
+    }
+    const std::string who = str("the checkpoint of step ", c->meta["step"].get<int64_t>());
+    model_->load_state_dict(c->model, who);
+    optimizer_->load_state_dict(c->optimizer, who);
+    step_ = c->meta["step"].get<int64_t>();
+    result_.best_step = c->meta["best_step"].get<int64_t>();
+    if (result_.best_step > 0) {
+      result_.best_val_loss = c->meta["best_val_loss"].get<double>();
+      result_.val_loss = c->meta["val_loss"].get<double>();
+    }
+    if (c->meta["build"] != build_facts())
+      progress_.say(str("the checkpoint was written by another build (", c->meta["build"].dump(), ", now ",
+                        build_facts().dump(), "): bits may differ from an unbroken run"));
+    progress_.say(str("resumed at step ", step_));
+  }
+
+  Checkpoint snapshot() const {
+    json meta{{"step", step_}, {"best_step", result_.best_step}, {"build", build_facts()}};
+    if (result_.best_step > 0) {
+      meta["best_val_loss"] = result_.best_val_loss;
+      meta["val_loss"] = result_.val_loss;
+    }
+    return {model_->state_dict(), optimizer_->state_dict(), meta};
+  }
+
+  json one_step() {
+    const Batch b = batches_->get(step_);
+    predictions_ = b.rows * b.cols;
+    Rng masks = Rng(o_.seed, 1).fork(static_cast<uint64_t>(step_));
+    const Var loss = model_->loss(as_tensor(b.inputs, b), as_tensor(b.targets, b), {.rng = &masks});
+    const double value = loss.item();
+    BG_CHECK(std::isfinite(value), "train", str("the loss is not finite at step ", step_ + 1), str(value),
+             "a finite number", "a smaller --lr, or --clip; the last checkpoint is kept");
+    loss.backward();
+    const double norm = clip_grad_norm(model_->parameters(), o_.clip);
+    const double lr = schedule_.at(step_);
+    optimizer_->step(lr);
+    model_->zero_grad();
+    ++step_;
+    result_.train_loss = value;
+    return {{"step", step_}, {"train_loss", value}, {"lr", lr}, {"grad_norm", norm}};
+  }
+
+  double validate() {
+    result_.val_loss = evaluate(*model_, *valid_, texts_->valid, o_).loss;
+    if (result_.best_step == 0 || result_.val_loss < result_.best_val_loss) {
+      result_.best_val_loss = result_.val_loss;
+      result_.best_step = step_;
+      fs::create_directories(out_ / "checkpoints");
+      write_safetensors(out_ / "checkpoints" / "best.safetensors", {model_->state_dict(), {}});
+    }
+    return result_.val_loss;
+  }
+
+  void finish() {
+    const fs::path best = out_ / "checkpoints" / "best.safetensors";
+    const TensorFile weights = read_safetensors(best);
+    model_->load_state_dict(weights.tensors, best.string());
+    write_safetensors(out_ / "model.safetensors", weights);
+    if (texts_->test.empty()) return;
+    const TokenStream test = TokenStream::cached(out_ / "cache" / "test.tokens", texts_->test, *tokenizer_);
+    result_.test_loss = evaluate(*model_, test, texts_->test, o_).loss;
+  }
+
+  static constexpr size_t kCrcBlock = size_t{1} << 30;  // zlib counts in 32 bits
+
+  TrainOptions o_;
+  fs::path out_;
+  const TrainProgress& progress_;
+  CheckpointFolder checkpoints_;
+  std::unique_ptr<Texts> texts_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  std::unique_ptr<TokenStream> train_, valid_;
+  std::unique_ptr<Batches> batches_;
+  std::unique_ptr<Transformer> model_;
+  std::unique_ptr<AdamW> optimizer_;
+  Schedule schedule_;
+  int64_t total_ = 0, eval_every_ = 1, step_ = 0, predictions_ = 0;
+  TrainResult result_;
+};
+
+}  // namespace
+
+TrainResult train(const TrainOptions& options, const fs::path& out, bool resume, const TrainProgress& progress) {
+  options.validate();
+  return Training(options, out, resume, progress).run();
+}
+
+}  // namespace bg

@@ -1,0 +1,88 @@
+// Training a language model into a run folder, and reading it back.
+//
+// A run folder holds config.json (all options), tokenizer.json, metrics.jsonl (one line a step), checkpoints/ (the last
+// two and the best), and at the end model.safetensors (the weights with the best validation loss). Every random number
+// is a function of (seed, step): a run that was killed and resumed has the bits of one that was not.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "models/batches.h"
+#include "models/tokenizer.h"
+#include "models/transformer.h"
+#include "nn/schedule.h"
+
+namespace bg {
+
+struct TrainOptions {
+  std::string data;  ///< folder or file (models/corpus.h), or builtin: for a small made-up language
+  TransformerConfig model;
+  std::string tokenizer = "byte";  ///< byte, bpe:SIZE or a tokenizer.json
+  int64_t steps = 0;               ///< random windows; 0: epochs decide
+  int64_t epochs = 1;              ///< each window once an epoch, shuffled
+  int64_t batch_size = 32;
+  Window window = Window::t_plus_1;
+  Schedule::Kind schedule = Schedule::Kind::cosine;
+  double lr = 3e-4, min_lr = 0;
+  int64_t warmup = 0;
+  double weight_decay = 0.01, beta1 = 0.9, beta2 = 0.999, clip = 1;
+  int64_t save_every = 100;  ///< steps between checkpoints
+  int64_t eval_every = 0;    ///< steps between validations; 0: once an epoch, or ten times in all
+  uint64_t seed = 42;
+
+  void validate() const;  ///< throws UsageError naming the option
+  nlohmann::json to_json() const;
+  static TrainOptions from_json(const nlohmann::json& json);
+};
+
+/// What a run's validation or test says: nats a token, and perplexity by token, word and byte of the text.
+struct Evaluation {
+  double loss = 0;  ///< mean nats a predicted token
+  int64_t tokens = 0, words = 0, bytes = 0;
+  double token_ppl() const;
+  double word_ppl() const;
+  double byte_ppl() const;
+};
+
+/// Every token of the stream that has one before it in its window, once. `text` is what was encoded.
+Evaluation evaluate(Transformer& model, const TokenStream& tokens, std::string_view text, const TrainOptions& options);
+
+struct TrainResult {
+  int64_t steps = 0, resumed_at = 0;
+  double train_loss = 0;                   ///< of the last step
+  double val_loss = 0, best_val_loss = 0;  ///< last and best
+  int64_t best_step = 0, parameters = 0;
+  double test_loss = -1;  ///< of the best weights; negative without a test text
+  double seconds = 0, tokens_per_s = 0;
+};
+
+/// Reports of a running training: one line for people, or nothing.
+struct TrainProgress {
+  std::function<void(const std::string&)> say = [](const std::string&) {};   ///< events: resumed, saved, warnings
+  std::function<void(const std::string&)> line = [](const std::string&) {};  ///< the state, replaced by the next one
+};
+
+/// Trains into folder `out`. Without `resume` the folder must not hold a run; with it, training goes on from the newest
+/// good checkpoint, or from step 0 (and says so) when there is none. Throws Error when a loss is not finite, naming the
+/// step; the last checkpoint stays.
+TrainResult train(const TrainOptions& options, const std::filesystem::path& out, bool resume,
+                  const TrainProgress& progress);
+
+/// A finished or running run, for evaluation and generation.
+struct Run {
+  TrainOptions options;
+  std::unique_ptr<Tokenizer> tokenizer;
+  std::unique_ptr<Transformer> model;  ///< in evaluation mode, with the final, else the best, else the newest weights
+  std::string weights;                 ///< the file that they came from
+};
+/// Throws Error when the folder is not a run, or has no weights yet.
+Run load_run(const std::filesystem::path& folder);
+
+/// The options with which a run was started. Throws Error when the folder is not a run.
+TrainOptions run_options(const std::filesystem::path& folder);
+bool is_run(const std::filesystem::path& folder);
+
+}  // namespace bg

@@ -1,0 +1,198 @@
+// Training: the same bits for any thread count and across interruptions; what is refused; what a failure leaves behind.
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "core/atomic_file.h"
+#include "core/io/safetensors.h"
+#include "core/tensor_ops.h"
+#include "models/checkpoint.h"
+#include "models/trainer.h"
+#include "tests/catch.h"
+#include "tests/match.h"
+
+using namespace bg;
+namespace fs = std::filesystem;
+
+namespace {
+
+// A folder that vanishes with the test.
+struct Scratch {
+  fs::path path = fs::temp_directory_path() / str("boostgrad-trainer-", getpid(), "-", next++);
+  ~Scratch() { fs::remove_all(path); }
+  static inline int next = 0;
+};
+
+TrainOptions small(int64_t steps) {
+  TrainOptions o;
+  o.data = "builtin:";
+  o.model.model = nn::AttentionKind::boosted;
+  o.model.d_model = 16;
+  o.model.layers = 2;
+  o.model.heads = 2;
+  o.model.seq_len = 16;
+  o.model.dropout = 0.2;
+  o.batch_size = 4;
+  o.steps = steps;
+  o.lr = 1e-2;
+  o.warmup = 2;
+  o.save_every = 4;
+  o.eval_every = 1000;
+  return o;
+}
+
+struct Stop {};  // thrown out of a running training: an interruption at a known step
+
+TrainProgress stopping_at(int64_t step) {
+  TrainProgress p;
+  p.line = [step](const std::string& text) {
+    if (text.starts_with(str("step ", step, "/"))) throw Stop();
+  };
+  return p;
+}
+
+std::vector<double> losses(const fs::path& run) {
+  std::vector<double> out;
+  std::ifstream in(run / "metrics.jsonl");
+  for (std::string line; std::getline(in, line);) out.push_back(nlohmann::json::parse(line)["train_loss"]);
+  return out;
+}
+
+bool same_weights(const fs::path& a, const fs::path& b) {
+  const auto x = read_safetensors(a / "model.safetensors").tensors,
+             y = read_safetensors(b / "model.safetensors").tensors;
+  if (x.size() != y.size() || x.empty()) return false;
+  for (const auto& [name, t] : x)
+    if (num::max_abs(num::sub(t, y.at(name))) != 0) return false;
+  return true;
+}
+
+}  // namespace
+
+TEST_CASE("[R30] 50 losses and the final weights are the same for 1, 2 and 4 threads, dropout on") {
+  Scratch runs[3];
+  TrainOptions o = small(50);  // large enough that every kernel cuts its work into chunks
+  o.model.d_model = 64;
+  o.model.seq_len = 32;
+  o.batch_size = 8;
+  int i = 0;
+  for (int threads : {1, 2, 4}) {
+    set_num_threads(threads);
+    reset_distinct_workers();
+    train(o, runs[i].path, false, {});
+    CHECK(distinct_workers() == threads);
+    ++i;
+  }
+  set_num_threads(2);
+  CHECK(losses(runs[0].path).size() == 50);
+  CHECK(losses(runs[0].path) == losses(runs[1].path));
+  CHECK(losses(runs[0].path) == losses(runs[2].path));
+  CHECK(same_weights(runs[0].path, runs[1].path));
+  CHECK(same_weights(runs[0].path, runs[2].path));
+}
+
+TEST_CASE("[R36] interrupted runs end with the bits of an unbroken one") {
+  Scratch whole, broken;
+  train(small(14), whole.path, false, {});
+  CHECK_THROWS_AS(train(small(14), broken.path, false, stopping_at(3)), Stop);  // before the first checkpoint
+  std::string said;
+  TrainProgress p = stopping_at(10);
+  p.say = [&](const std::string& text) { said += text + "\n"; };
+  CHECK_THROWS_AS(train(small(14), broken.path, true, p), Stop);
+  CHECK_THAT(said, Contains("starting at step 0"));
+  const TrainResult r = train(small(14), broken.path, true, {});
+  CHECK(r.resumed_at == 8);
+  CHECK(losses(whole.path) == losses(broken.path));
+  CHECK(same_weights(whole.path, broken.path));
+}
+
+TEST_CASE("a damaged last checkpoint is named and the one before is used") {
+  for (bool truncated : {true, false}) {
+    Scratch whole, broken;
+    train(small(14), whole.path, false, {});
+    CHECK_THROWS_AS(train(small(14), broken.path, false, stopping_at(9)), Stop);
+    const fs::path last = broken.path / "checkpoints" / "step-00000008.safetensors";
+    if (truncated) {
+      fs::resize_file(last, fs::file_size(last) / 2);
+    } else {  // one flipped bit in the data
+      std::fstream f(last, std::ios::in | std::ios::out | std::ios::binary);
+      f.seekg(-100, std::ios::end);
+      const char c = static_cast<char>(f.get() ^ 4);
+      f.seekp(-100, std::ios::end);
+      f.put(c);
+    }
+    std::string said;
+    TrainProgress p;
+    p.say = [&](const std::string& text) { said += text + "\n"; };
+    CHECK(train(small(14), broken.path, true, p).resumed_at == 4);
+    CHECK_THAT(said, Contains("step-00000008.safetensors"));
+    CHECK(same_weights(whole.path, broken.path));
+  }
+}
+
+TEST_CASE("a loss that is not finite stops training with its step and keeps the last checkpoint") {
+  Scratch run;
+  TrainOptions o = small(40);
+  o.lr = 1e30;
+  o.warmup = 8;
+  o.schedule = Schedule::Kind::constant;
+  o.save_every = 1;
+  std::string message;
+  try {
+    train(o, run.path, false, {});
+  } catch (const Error& e) {
+    message = e.what();
+  }
+  CHECK_THAT(message, Contains("not finite") || Contains("NaN") || Contains("infinit"));
+  CHECK(CheckpointFolder(run.path / "checkpoints").newest([](const std::string&) {}).has_value());
+}
+
+TEST_CASE("a run is not overwritten, and resumed only with its own options and text") {
+  Scratch run;
+  train(small(4), run.path, false, {});
+  CHECK_THROWS_WITH(train(small(4), run.path, false, {}), Contains("already holds a run") && Contains("--resume"));
+  TrainOptions other = small(4);
+  other.lr = 0.5;
+  CHECK_THROWS_WITH(train(other, run.path, true, {}), Contains("another lr"));
+  other = small(4);
+  other.model.d_model = 32;
+  CHECK_THROWS_WITH(train(other, run.path, true, {}), Contains("another model"));
+  Scratch text;
+  fs::create_directories(text.path);
+  write_file_atomically(text.path / "t.txt", std::string(4000, 'a') + "b");
+  other = small(4);
+  other.data = (text.path / "t.txt").string();
+  CHECK_THROWS_WITH(train(other, run.path, true, {}), Contains("another text"));
+}
+
+TEST_CASE("a checkpoint of another shape, a folder that is no run, a short text: one clear sentence") {
+  Scratch a, b, text;
+  train(small(4), a.path, false, {});
+  TrainOptions other = small(8);
+  other.model.d_model = 32;
+  CHECK_THROWS_AS(train(other, b.path, false, stopping_at(5)), Stop);
+  fs::copy_file(a.path / "checkpoints" / "step-00000004.safetensors",
+                b.path / "checkpoints" / "step-00000006.safetensors");
+  CHECK_THROWS_WITH(train(other, b.path, true, {}), Contains("step 4"));
+  CHECK_THROWS_WITH(load_run(text.path), Contains("not a run folder"));
+  fs::create_directories(text.path);
+  write_file_atomically(text.path / "t.txt", "too short");
+  other = small(4);
+  other.data = (text.path / "t.txt").string();
+  Scratch c;
+  CHECK_THROWS_AS(train(other, c.path, false, {}), Error);
+  CHECK(!is_run(c.path / "x"));
+}
+
+TEST_CASE("a finished run loads, evaluates and resumes to nothing") {
+  Scratch run;
+  const TrainResult r = train(small(12), run.path, false, {});
+  CHECK(r.best_step == 12);
+  Run loaded = load_run(run.path);
+  CHECK(!loaded.model->training());
+  CHECK_THAT(loaded.weights, Contains("model.safetensors"));
+  CHECK(train(small(12), run.path, true, {}).resumed_at == 12);
+  for (const auto& entry : fs::recursive_directory_iterator(run.path))
+    CHECK(entry.path().string().find(".tmp-") == std::string::npos);
+}

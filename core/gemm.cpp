@@ -105,12 +105,11 @@ Plan plan_for(int64_t batch, int64_t m, int64_t n, int64_t k) {
   return {equal(m, down, kUnitRows), equal(n, across, kUnitCols), equal(k, parts, 1)};
 }
 
-}  // namespace
-
+// gemm_batched; where there is a bias row, each tile of C starts as it and the product is added.
 template <class T>
-void gemm_batched(Trans ta, Trans tb, int64_t batch, int64_t m, int64_t n, int64_t k, T alpha, const T* a, int64_t lda,
-                  int64_t stride_a, const T* b, int64_t ldb, int64_t stride_b, T beta, T* c, int64_t ldc,
-                  int64_t stride_c) {
+void run(Trans ta, Trans tb, int64_t batch, int64_t m, int64_t n, int64_t k, T alpha, const T* a, int64_t lda,
+         int64_t stride_a, const T* b, int64_t ldb, int64_t stride_b, T beta, const T* bias, T* c, int64_t ldc,
+         int64_t stride_c) {
   hold_to_one_thread();
   check(ta, tb, m, n, k, lda, ldb, ldc);
   BG_CHECK(batch >= 0, "gemm", "negative batch", str(batch));
@@ -129,8 +128,14 @@ void gemm_batched(Trans ta, Trans tb, int64_t batch, int64_t m, int64_t n, int64
       const T* at = a + item * stride_a + (ta == Trans::yes ? p * lda + i : i * lda + p);
       const T* bt = b + item * stride_b + (tb == Trans::yes ? j * ldb + p : p * ldb + j);
       T* ct = part == 0 ? c + item * stride_c + i * ldc + j : sums.get() + (part - 1) * m * n + i * n + j;
-      product(ta, tb, std::min(plan.rows, m - i), std::min(plan.cols, n - j), std::min(plan.depth, k - p), alpha, at,
-              lda, bt, ldb, part == 0 ? beta : T(0), ct, part == 0 ? ldc : n);
+      const int64_t rows = std::min(plan.rows, m - i), cols = std::min(plan.cols, n - j);
+      if (bias != nullptr && part == 0)
+        for (int64_t r = 0; r < rows; ++r) std::copy_n(bias + j, cols, ct + r * ldc);
+      product(ta, tb, rows, cols, std::min(plan.depth, k - p), alpha, at, lda, bt, ldb,
+              part > 0          ? T(0)
+              : bias != nullptr ? T(1)
+                                : beta,
+              ct, part == 0 ? ldc : n);
     }
   });
   if (parts == 1) return;
@@ -140,10 +145,25 @@ void gemm_batched(Trans ta, Trans tb, int64_t batch, int64_t m, int64_t n, int64
   });
 }
 
+}  // namespace
+
+template <class T>
+void gemm_batched(Trans ta, Trans tb, int64_t batch, int64_t m, int64_t n, int64_t k, T alpha, const T* a, int64_t lda,
+                  int64_t stride_a, const T* b, int64_t ldb, int64_t stride_b, T beta, T* c, int64_t ldc,
+                  int64_t stride_c) {
+  run<T>(ta, tb, batch, m, n, k, alpha, a, lda, stride_a, b, ldb, stride_b, beta, nullptr, c, ldc, stride_c);
+}
+
 template <class T>
 void gemm(Trans ta, Trans tb, int64_t m, int64_t n, int64_t k, T alpha, const T* a, int64_t lda, const T* b,
           int64_t ldb, T beta, T* c, int64_t ldc) {
   gemm_batched<T>(ta, tb, 1, m, n, k, alpha, a, lda, 0, b, ldb, 0, beta, c, ldc, 0);
+}
+
+template <class T>
+void gemm_bias(Trans ta, Trans tb, int64_t m, int64_t n, int64_t k, const T* a, int64_t lda, const T* b, int64_t ldb,
+               const T* bias, T* c, int64_t ldc) {
+  run<T>(ta, tb, 1, m, n, k, T(1), a, lda, 0, b, ldb, 0, T(0), bias, c, ldc, 0);
 }
 
 template <class T>
@@ -167,12 +187,14 @@ int blas_threads() {
   return openblas_get_num_threads();
 }
 
-#define BG_GEMM(T)                                                                                                  \
-  template void gemm<T>(Trans, Trans, int64_t, int64_t, int64_t, T, const T*, int64_t, const T*, int64_t, T, T*,    \
-                        int64_t);                                                                                   \
-  template void gemm_serial<T>(Trans, Trans, int64_t, int64_t, int64_t, T, const T*, int64_t, const T*, int64_t, T, \
-                               T*, int64_t);                                                                        \
-  template void gemm_batched<T>(Trans, Trans, int64_t, int64_t, int64_t, int64_t, T, const T*, int64_t, int64_t,    \
+#define BG_GEMM(T)                                                                                                    \
+  template void gemm<T>(Trans, Trans, int64_t, int64_t, int64_t, T, const T*, int64_t, const T*, int64_t, T, T*,      \
+                        int64_t);                                                                                     \
+  template void gemm_bias<T>(Trans, Trans, int64_t, int64_t, int64_t, const T*, int64_t, const T*, int64_t, const T*, \
+                             T*, int64_t);                                                                            \
+  template void gemm_serial<T>(Trans, Trans, int64_t, int64_t, int64_t, T, const T*, int64_t, const T*, int64_t, T,   \
+                               T*, int64_t);                                                                          \
+  template void gemm_batched<T>(Trans, Trans, int64_t, int64_t, int64_t, int64_t, T, const T*, int64_t, int64_t,      \
                                 const T*, int64_t, int64_t, T, T*, int64_t, int64_t);
 BG_GEMM(float)
 BG_GEMM(double)

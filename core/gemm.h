@@ -24,6 +24,11 @@ template <class T>
 void gemm(Trans ta, Trans tb, int64_t m, int64_t n, int64_t k, T alpha, const T* a, int64_t lda, const T* b,
           int64_t ldb, T beta, T* c, int64_t ldc);
 
+/// C = op(A) op(B) + bias, with the row `bias` (n) added to every row: no pass of its own over C. Otherwise as gemm.
+template <class T>
+void gemm_bias(Trans ta, Trans tb, int64_t m, int64_t n, int64_t k, const T* a, int64_t lda, const T* b, int64_t ldb,
+               const T* bias, T* c, int64_t ldc);
+
 /// The same product on the calling thread alone, for kernels that parallelise themselves. Its bits may differ
 /// from gemm's (other tiles), but are always the same for the same arguments.
 template <class T>

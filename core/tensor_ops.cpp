@@ -225,6 +225,21 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
   return y;
 }
 
+Tensor matmul_bias(const Tensor& a, const Tensor& b, const Tensor& bias) {
+  check_same_float("matmul_bias", a, b);
+  check_same_float("matmul_bias", a, bias);
+  BG_CHECK(a.rank() == 2 && b.rank() == 2 && a.size(1) == b.size(0) && bias.shape() == Shape{b.size(1)}, "matmul_bias",
+           "shapes do not fit", str(a.shape(), ", ", b.shape(), " and ", bias.shape()), "(m, k), (k, n) and (n,)");
+  Tensor y = Tensor::empty({a.size(0), b.size(1)}, a.dtype());
+  const Operand oa = operand(a), ob = operand(b);
+  const Tensor row = bias.contiguous();
+  dispatch_float("matmul_bias", a.dtype(), [&]<class T>() {
+    gemm_bias<T>(oa.trans, ob.trans, y.size(0), y.size(1), a.size(1), oa.t.data<T>(), oa.ld, ob.t.data<T>(), ob.ld,
+                 row.data<T>(), y.mutable_data<T>("matmul_bias"), y.size(1));
+  });
+  return y;
+}
+
 double dot(const Tensor& a, const Tensor& b) {
   BG_CHECK(a.shape() == b.shape(), "dot", "shapes differ", str(a.shape(), " and ", b.shape()), "equal shapes");
   const std::vector<double> x = a.to_vector<double>(), y = b.to_vector<double>();

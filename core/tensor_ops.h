@@ -27,6 +27,9 @@ Tensor reduce_to(const Tensor& x, const Shape& shape);
 /// (..., m, k) x (..., k, n) -> (..., m, n); leading dimensions broadcast. Transposed views are multiplied in place.
 Tensor matmul(const Tensor& a, const Tensor& b);
 
+/// Matrices a (m, k), b (k, n) and a row `bias` (n): a b + bias in one pass.
+Tensor matmul_bias(const Tensor& a, const Tensor& b, const Tensor& bias);
+
 /// Sum of a * b over all elements, in double (tests, clipping).
 double dot(const Tensor& a, const Tensor& b);
 double max_abs(const Tensor& x);

@@ -38,15 +38,8 @@ struct Linear {
     const Tensor &x = in[0], &w = in[1];
     saved.keep_input(0, x);
     saved.keep_input(1, w);
-    Tensor y = num::matmul(as_rows(x), w).reshape(out_shape(x.shape(), w.shape()));
-    if (in.size() == 3) {
-      const Tensor b = in[2].contiguous();
-      dispatch_float(name, y.dtype(), [&]<class T>() {
-        T* py = y.mutable_data<T>(name);
-        kernels::add_bias(py, b.data<T>(), py, y.shape().rows(), w.size(1));
-      });
-    }
-    return y;
+    const Tensor y = in.size() == 3 ? num::matmul_bias(as_rows(x), w, in[2]) : num::matmul(as_rows(x), w);
+    return y.reshape(out_shape(x.shape(), w.shape()));
   }
   static Tensors backward(const Backward<Tensor, Args>& b) {
     const Tensor &x = b[0], &w = b[1], dy = as_rows(b.dy());

@@ -5,6 +5,7 @@
 #include "autograd/ops/attention_parts.h"
 #include "core/elementwise.h"
 #include "core/gemm.h"
+#include "core/kernels/bias.h"
 #include "core/kernels/vec_math.h"
 
 namespace bg {
@@ -72,12 +73,7 @@ void product(Trans ta, Trans tb, const Tensor& a, const Tensor& b, Tensor& out, 
 void add_bias(Tensor& y, const Tensor& b) {
   dispatch_float("attention", y.dtype(), [&]<class T>() {
     T* p = y.mutable_data<T>("attention");
-    const T* pb = b.data<T>();
-    const int64_t n = b.numel();
-    parallel_for(y.numel() / std::max<int64_t>(n, 1), 64, [&](int64_t begin, int64_t end) {
-      for (int64_t r = begin; r < end; ++r)
-        for (int64_t j = 0; j < n; ++j) p[r * n + j] += pb[j];
-    });
+    kernels::add_bias(p, b.data<T>(), p, y.numel() / std::max<int64_t>(b.numel(), 1), b.numel());
   });
 }
 

@@ -161,6 +161,23 @@ TEMPLATE_TEST_CASE("gemm with beta 0 overwrites NaN", "", float, double) {
   }
 }
 
+TEMPLATE_TEST_CASE("gemm_bias has the bits of gemm added to a C of bias rows", "", float, double) {
+  using T = TestType;
+  struct Sizes {
+    int64_t m, n, k;
+  };
+  for (auto [m, n, k] : {Sizes{1, 3, 2}, {7, 5, 0}, {40, 33, 5000}, {600, 700, 20}}) {
+    std::vector<T> a(m * k), b(k * n), bias(n);
+    for (auto* v : {&a, &b, &bias})
+      for (size_t i = 0; i < v->size(); ++i) (*v)[i] = std::sin(static_cast<T>(i + v->size()));
+    std::vector<T> want, got(m * n, std::numeric_limits<T>::quiet_NaN());
+    for (int64_t i = 0; i < m; ++i) want.insert(want.end(), bias.begin(), bias.end());
+    bg::gemm<T>(Trans::yes, Trans::no, m, n, k, T(1), a.data(), m, b.data(), n, T(1), want.data(), n);
+    bg::gemm_bias<T>(Trans::yes, Trans::no, m, n, k, a.data(), m, b.data(), n, bias.data(), got.data(), n);
+    CHECK(got == want);
+  }
+}
+
 TEST_CASE("gemm_batched agrees with naive sums, with shared operands too") {
   const Product<double> p{Trans::no, Trans::yes, 33, 20, 17, 2};
   const int64_t batch = 5;

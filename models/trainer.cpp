@@ -256,7 +256,7 @@ class Training {
                                                                .seed = o_.seed});
     total_ = o_.steps > 0 ? o_.steps : o_.epochs * batches_->per_epoch();
     eval_every_ = o_.eval_every > 0 ? o_.eval_every
-                  : o_.steps > 0    ? std::max<int64_t>(1, total_ / 10)
+                  : o_.steps > 0    ? std::max<int64_t>(1, total_ / 5)
                                     : batches_->per_epoch();
     schedule_ = {o_.schedule, o_.lr, o_.min_lr, o_.warmup, total_};
     schedule_.validate();

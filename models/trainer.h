@@ -30,7 +30,7 @@ struct TrainOptions {
   int64_t warmup = 0;
   double weight_decay = 0.01, beta1 = 0.9, beta2 = 0.999, clip = 1;
   int64_t save_every = 100;  ///< steps between checkpoints
-  int64_t eval_every = 0;    ///< steps between validations; 0: once an epoch, or ten times in all
+  int64_t eval_every = 0;    ///< steps between validations; 0: once an epoch, or five times in all
   uint64_t seed = 42;
 
   void validate() const;  ///< throws UsageError naming the option

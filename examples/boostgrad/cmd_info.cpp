@@ -2,7 +2,7 @@
 #include <cstdio>
 #include <iostream>
 
-#include "autograd/ops/all.h"
+#include "autograd/verify/entry.h"
 #include "core/gemm.h"
 #include "core/kernels/simd.h"
 #include "examples/boostgrad/commands.h"
@@ -64,12 +64,11 @@ int model_info(const Flags& f) {
 int build_info(const Flags& f) {
   std::vector<std::string> ops;
   nlohmann::ordered_json table = nlohmann::ordered_json::array();
-  AllOps::for_each([&]<class O>() {
-    ops.push_back(str(O::name, is_primitive<O> ? "" : has_compose<O> ? " (fused)" : " (fused, first order only)"));
-    table.push_back({{"op", O::name},
-                     {"kind", is_primitive<O> ? "primitive" : "fused"},
-                     {"double_backward", is_primitive<O> || has_compose<O>}});
-  });
+  for (const verifier::Entry& op : verifier::all_entries()) {
+    const bool second = op.primitive || op.composed;
+    ops.push_back(str(op.name, op.primitive ? "" : second ? " (fused)" : " (fused, first order only)"));
+    table.push_back({{"op", op.name}, {"kind", op.primitive ? "primitive" : "fused"}, {"double_backward", second}});
+  }
   if (f.common.json) {
     std::cout << nlohmann::ordered_json{{"version", "0.1.0"},
                                         {"compiler", __VERSION__},

@@ -8,6 +8,8 @@
 
 #include "autograd/ops/unary.h"
 #include "autograd/verify/verify.h"
+#include "core/elementwise.h"
+#include "core/tensor_ops.h"
 
 using namespace bg;
 
@@ -22,7 +24,7 @@ struct Swish {
   }
   static Tensor forward(Saved& saved, const Tensors& in, const Args&) {
     saved.keep_input(0, in[0]);
-    return map<double, double>(name, in[0], [](double x) { return x / (1 + std::exp(-x)); });
+    return each(in[0], [](auto x) { return x / (1 + std::exp(-x)); });
   }
   static Tensors backward(const Backward<Tensor, Args>& b) { return {num::mul(b.dy(), slope(b[0], 1))}; }
   static std::vector<Sample<Args>> samples(Rng& r) {
@@ -34,10 +36,15 @@ struct Swish {
   }
   // s (1 + term x (1 - s)): the derivative for term = 1
   static Tensor slope(const Tensor& x, double term) {
-    return map<double, double>(name, x, [term](double v) {
-      const double s = 1 / (1 + std::exp(-v));
-      return s * (1 + term * v * (1 - s));
+    return each(x, [term](auto v) {
+      const auto s = 1 / (1 + std::exp(-v));
+      return s * (1 + static_cast<decltype(v)>(term) * v * (1 - s));
     });
+  }
+  // f of every element, in f32 or f64
+  template <class F>
+  static Tensor each(const Tensor& x, F f) {
+    return dispatch_float(name, x.dtype(), [&]<class T>() { return map<T, T>(name, x, f); });
   }
 };
 
@@ -46,7 +53,8 @@ struct SlippedSwish : Swish {
   static constexpr std::string_view name = "slipped_swish";
   static Tensors backward(const Backward<Tensor, Args>& b) {
     Tensors g = Swish::backward(b);
-    g[0].mutable_data<double>(name)[g[0].numel() - 1] *= -1;
+    Tensor last = g[0].reshape({-1}).slice(0, g[0].numel() - 1, g[0].numel());
+    last.copy_from(num::scale(last, -1));
     return g;
   }
 };

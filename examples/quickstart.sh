@@ -43,8 +43,8 @@ if [ -z "$data" ]; then
 fi
 
 train() {
-  $boostgrad train --preset quick --model "$1" --data "$data" --out "$folder/$1" --seed 1 ${STEPS:+--steps "$STEPS"} \
-    --json >"$folder/$1.json"
+  $boostgrad train --preset quick --model "$1" --data "$data" --out "$folder/$1" --seed 1 --json \
+    ${STEPS:+--steps "$STEPS" --warmup $((STEPS / 10))} >"$folder/$1.json"
 }
 for model in $models; do
   stage "train-$model" "Training the $model model" train "$model"

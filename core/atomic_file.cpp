@@ -7,8 +7,10 @@
 #include <atomic>
 #include <cerrno>
 #include <csignal>
+#include <cstdio>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "core/error.h"
 
@@ -140,6 +142,29 @@ void write_file_atomically(const fs::path& path, std::string_view content) {
   AtomicFile file(path);
   file.write(content);
   file.commit();
+}
+
+void make_folders(const fs::path& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  BG_CHECK(!error, "file", "cannot make the folder", str("'", folder.string(), "' (", error.message(), ")"),
+           "a place to write");
+}
+
+void remove_stale_temporaries(const fs::path& folder) {
+  std::error_code ignored;
+  std::vector<fs::path> stale;
+  for (fs::recursive_directory_iterator it(folder, ignored), end; !ignored && it != end; it.increment(ignored)) {
+    const std::string name = it->path().filename().string();
+    const std::size_t mark = name.rfind(".tmp-");
+    if (mark == std::string::npos) continue;
+    int pid = 0, used = 0;
+    unsigned serial = 0;
+    const bool ours = std::sscanf(name.c_str() + mark, ".tmp-%d-%u%n", &pid, &serial, &used) == 2 &&
+                      mark + static_cast<std::size_t>(used) == name.size();
+    if (ours && it->is_regular_file(ignored)) stale.push_back(it->path());
+  }
+  for (const fs::path& path : stale) fs::remove(path, ignored);
 }
 
 }  // namespace bg

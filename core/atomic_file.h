@@ -49,4 +49,11 @@ class AtomicFile {
 /// Replaces the content of `path` by `content`, all or nothing. Throws Error as AtomicFile does.
 void write_file_atomically(const std::filesystem::path& path, std::string_view content);
 
+/// Makes `folder`, with its parents, unless it exists. Throws Error with the path and the system's reason.
+void make_folders(const std::filesystem::path& folder);
+
+/// Removes the temporaries of writers that were killed, in `folder` and below. Only for a folder that no other process
+/// writes to.
+void remove_stale_temporaries(const std::filesystem::path& folder);
+
 }  // namespace bg

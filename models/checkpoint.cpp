@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/atomic_file.h"
 #include "core/io/safetensors.h"
 
 namespace bg {
@@ -53,7 +54,7 @@ std::vector<std::pair<int64_t, std::filesystem::path>> CheckpointFolder::list() 
 }
 
 void CheckpointFolder::save(int64_t step, const Checkpoint& checkpoint) const {
-  std::filesystem::create_directories(folder_);
+  make_folders(folder_);
   char name[64];
   std::snprintf(name, sizeof name, "step-%08lld.safetensors", static_cast<long long>(step));
   save_checkpoint(folder_ / name, checkpoint);

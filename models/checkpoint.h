@@ -32,6 +32,8 @@ class CheckpointFolder {
   /// The newest checkpoint that reads well. A damaged one is reported, by name and reason, and passed over.
   std::optional<Checkpoint> newest(const std::function<void(const std::string&)>& report) const;
 
+  bool empty() const { return list().empty(); }
+
   static constexpr int kKept = 2;
 
  private:

@@ -39,6 +39,9 @@ Corpus load_folder(const fs::path& folder) {
 }  // namespace
 
 MappedFile load_text(const fs::path& path) {
+  std::error_code ignored;
+  BG_CHECK(!fs::is_character_file(path, ignored), "corpus", "cannot read a text from a device", path.string(),
+           "a file");  // /dev/zero never ends
   MappedFile file(path);
   BG_CHECK(!file.bytes().empty(), "corpus", str(path.string(), " is empty"), "", "some text");
   check_utf8(file.bytes(), path.string());

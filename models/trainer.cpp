@@ -9,11 +9,15 @@
 
 #include "autograd/engine.h"
 #include "core/atomic_file.h"
+#include "core/folder_lock.h"
 #include "core/gemm.h"
 #include "core/io/safetensors.h"
+#include "core/mapped_file.h"
+#include "core/tensor_ops.h"
 #include "models/builtin_text.h"
 #include "models/checkpoint.h"
 #include "models/corpus.h"
+#include "models/footprint.h"
 #include "nn/optim.h"
 
 namespace bg {
@@ -74,18 +78,20 @@ void TrainOptions::validate() const {
     if (!good) fail<UsageError>("train", str("bad --", option), str(got), expected);
   };
   model.validate();
-  check(steps >= 0, "steps", steps, "0 or more");
-  check(steps > 0 || epochs >= 1, "epochs", epochs, "1 or more");
-  check(batch_size >= 1, "batch-size", batch_size, "1 or more");
+  // bounds that keep every product of counts far from overflow
+  check(steps >= 0 && steps <= 1'000'000'000'000, "steps", steps, "0 to 10^12");
+  check(steps > 0 || (epochs >= 1 && epochs <= 1'000'000), "epochs", epochs, "1 to 10^6");
+  check(batch_size >= 1 && batch_size <= 1'000'000'000, "batch-size", batch_size, "1 to 10^9");
   check(lr > 0 && std::isfinite(lr), "lr", lr, "a positive number");
   check(min_lr >= 0 && min_lr <= lr, "min-lr", min_lr, "0 to --lr");
   check(warmup >= 0, "warmup", warmup, "0 or more");
-  check(weight_decay >= 0, "weight-decay", weight_decay, "0 or more");
+  check(weight_decay >= 0 && std::isfinite(weight_decay), "weight-decay", weight_decay, "0 or a positive number");
   check(beta1 >= 0 && beta1 < 1, "beta1", beta1, "at least 0 and below 1");
   check(beta2 >= 0 && beta2 < 1, "beta2", beta2, "at least 0 and below 1");
-  check(clip > 0, "clip", clip, "a positive number");
+  check(clip > 0 && std::isfinite(clip), "clip", clip, "a positive number");
   check(save_every >= 1, "save-every", save_every, "1 or more");
   check(eval_every >= 0, "eval-every", eval_every, "0 or more");
+  if (steps > 0) Schedule{schedule, lr, min_lr, warmup, steps}.validate();  // of epochs, once the text is known
 }
 
 json TrainOptions::to_json() const {
@@ -111,27 +117,32 @@ json TrainOptions::to_json() const {
 
 TrainOptions TrainOptions::from_json(const json& j) {
   TrainOptions o;
+  auto whole = [&](const char* key) {  // json would cut 4.5 to 4
+    BG_CHECK(j.at(key).is_number_integer(), "run", str("bad ", key), j.at(key).dump(), "a whole number");
+    return j.at(key).get<int64_t>();
+  };
   try {
     o.data = j.at("data").get<std::string>();
     o.model = TransformerConfig::from_json(j.at("model"));
     o.tokenizer = j.at("tokenizer").get<std::string>();
-    o.steps = j.at("steps").get<int64_t>();
-    o.epochs = j.at("epochs").get<int64_t>();
-    o.batch_size = j.at("batch_size").get<int64_t>();
+    o.steps = whole("steps");
+    o.epochs = whole("epochs");
+    o.batch_size = whole("batch_size");
     o.window = kWindowNames.parse(j.at("window").get<std::string>());
     o.schedule = kScheduleNames.parse(j.at("schedule").get<std::string>());
     o.lr = j.at("lr").get<double>();
     o.min_lr = j.at("min_lr").get<double>();
-    o.warmup = j.at("warmup").get<int64_t>();
+    o.warmup = whole("warmup");
     o.weight_decay = j.at("weight_decay").get<double>();
     o.beta1 = j.at("beta1").get<double>();
     o.beta2 = j.at("beta2").get<double>();
     o.clip = j.at("clip").get<double>();
-    o.save_every = j.at("save_every").get<int64_t>();
-    o.eval_every = j.at("eval_every").get<int64_t>();
+    o.save_every = whole("save_every");
+    o.eval_every = whole("eval_every");
+    BG_CHECK(j.at("seed").is_number_unsigned(), "run", "bad seed", j.at("seed").dump(), "a whole number, 0 or more");
     o.seed = j.at("seed").get<uint64_t>();
   } catch (const json::exception& e) {
-    fail("run", str("damaged config.json (", e.what(), ")"));
+    fail("run", "bad options", e.what());
   }
   return o;
 }
@@ -171,24 +182,57 @@ Evaluation evaluate(Transformer& model, const TokenStream& tokens, std::string_v
 
 // -- Run folders ------------------------------------------------------------------------------------------------------
 
-bool is_run(const fs::path& folder) { return fs::exists(folder / "config.json"); }
+bool is_run(const fs::path& folder) {
+  std::error_code ignored;
+  return fs::exists(folder / "config.json", ignored);
+}
+
+namespace {
+
+json read_config(const fs::path& folder) {
+  BG_CHECK(is_run(folder), "run", "not a run folder", str("'", folder.string(), "'"), "a folder with config.json",
+           "boostgrad train --out DIR");
+  const MappedFile file(folder / "config.json");
+  json config = json::parse(file.bytes().begin(), file.bytes().end(), nullptr, false);
+  BG_CHECK(config.is_object() && config.contains("options"), "run", "damaged config.json",
+           (folder / "config.json").string(), "the JSON that train wrote");
+  return config;
+}
+
+json tokenizer_facts(const Tokenizer& tokenizer) {
+  return {{"vocab", tokenizer.vocab_size()}, {"fingerprint", tokenizer.fingerprint()}};
+}
+
+// The tokenizer of a run, and that it is the one that the weights were trained with.
+std::unique_ptr<Tokenizer> run_tokenizer(const fs::path& folder) {
+  const fs::path file = folder / "tokenizer.json";
+  std::unique_ptr<Tokenizer> tokenizer = Tokenizer::load(file);
+  const json trained = read_config(folder).value("tokenizer", json()), now = tokenizer_facts(*tokenizer);
+  BG_CHECK(trained.is_null() || trained == now, "run", str(file.string(), " is not the tokenizer of this run"),
+           now.dump(), trained.dump(), "the tokenizer.json that train wrote there");
+  return tokenizer;
+}
+
+}  // namespace
 
 TrainOptions run_options(const fs::path& folder) {
-  BG_CHECK(is_run(folder), "run", "not a run folder", folder.string(), "a folder with config.json",
-           "boostgrad train --out DIR");
-  std::ifstream in(folder / "config.json");
-  const json j = json::parse(in, nullptr, false);
-  BG_CHECK(j.is_object() && j.contains("options"), "run", "damaged config.json", (folder / "config.json").string(),
-           "the JSON that train wrote");
-  return TrainOptions::from_json(j["options"]);
+  const json config = read_config(folder);
+  try {
+    TrainOptions options = TrainOptions::from_json(config["options"]);
+    options.validate();
+    return options;
+  } catch (const Error& e) {
+    fail("run", str("damaged ", (folder / "config.json").string(), ": ", e.what()));
+  }
 }
 
 Run load_run(const fs::path& folder) {
   Run run;
   run.options = run_options(folder);
-  run.tokenizer = Tokenizer::load(folder / "tokenizer.json");
+  run.tokenizer = run_tokenizer(folder);
   Rng rng(run.options.seed);
   run.options.model.vocab = run.tokenizer->vocab_size();
+  check_memory("run", run.options.model, 0);
   run.model = std::make_unique<Transformer>(run.options.model, rng);
   run.model->eval();
   for (const fs::path& file : {folder / "model.safetensors", folder / "checkpoints" / "best.safetensors"}) {
@@ -240,15 +284,21 @@ class Training {
  public:
   Training(const TrainOptions& given, fs::path out, bool resume, const TrainProgress& progress)
       : o_(given), out_(std::move(out)), progress_(progress), checkpoints_(out_ / "checkpoints") {
-    open_folder(resume);
     texts_ = load_texts(o_.data);
+    open_folder(resume);
     check_same_text();
     open_tokenizer();
-    fs::create_directories(out_ / "cache");
+    make_folders(out_ / "cache");
     train_ =
         std::make_unique<TokenStream>(TokenStream::cached(out_ / "cache" / "train.tokens", texts_->train, *tokenizer_));
     valid_ =
         std::make_unique<TokenStream>(TokenStream::cached(out_ / "cache" / "valid.tokens", texts_->valid, *tokenizer_));
+    check_length("validation", *valid_);
+    if (!texts_->test.empty()) {
+      test_ =
+          std::make_unique<TokenStream>(TokenStream::cached(out_ / "cache" / "test.tokens", texts_->test, *tokenizer_));
+      check_length("test", *test_);
+    }
     batches_ = std::make_unique<Batches>(*train_, BatchOptions{.batch_size = o_.batch_size,
                                                                .seq_len = o_.model.seq_len,
                                                                .window = o_.window,
@@ -260,9 +310,11 @@ class Training {
                                     : batches_->per_epoch();
     schedule_ = {o_.schedule, o_.lr, o_.min_lr, o_.warmup, total_};
     schedule_.validate();
+    check_memory("train", o_.model, static_cast<double>(o_.batch_size) * static_cast<double>(o_.model.seq_len));
     Rng init(o_.seed);
     model_ = std::make_unique<Transformer>(o_.model, init);
     optimizer_ = std::make_unique<AdamW>(model_->parameters(), o_.weight_decay, o_.beta1, o_.beta2);
+    if (!is_run(out_)) write_config();
     if (resume) restore();
   }
 
@@ -282,7 +334,10 @@ class Training {
       row["tokens_per_s"] = rate;
       if (step_ % eval_every_ == 0 || step_ == total_) row["val_loss"] = validate();
       metrics.add(row);
-      if (step_ % o_.save_every == 0 || step_ == total_) checkpoints_.save(step_, snapshot());
+      if (step_ % o_.save_every == 0 || step_ == total_) {
+        check_weights();
+        checkpoints_.save(step_, snapshot());
+      }
       const double left = (now - start) / static_cast<double>(step_ - first) * static_cast<double>(total_ - step_);
       progress_.line(str("step ", step_, "/", total_, "  loss ", row["train_loss"].get<double>(),
                          result_.best_step > 0 ? str("  val ", result_.val_loss) : "", "  ", static_cast<int64_t>(rate),
@@ -297,13 +352,20 @@ class Training {
 
  private:
   void open_folder(bool resume) {
+    std::error_code ignored;
+    if (fs::exists(out_, ignored) && !fs::is_directory(out_, ignored))
+      fail<UsageError>("train", "--out is not a folder", out_.string(), "a folder, existing or new");
+    make_folders(out_);
+    lock_ = std::make_unique<FolderLock>(out_);
     const bool exists = is_run(out_);
     if (exists && !resume)
       fail<UsageError>("train", "the folder already holds a run", out_.string(), "a new folder",
                        "--resume, or another --out");
-    if (!exists && fs::exists(out_) && !fs::is_directory(out_))
-      fail<UsageError>("train", "--out is not a folder", out_.string(), "a folder, existing or new");
+    if (!exists && !checkpoints_.empty())
+      fail<UsageError>("train", "the folder holds checkpoints of a run without its config.json", out_.string(),
+                       "a new folder", "another --out");
     if (exists) {
+      remove_stale_temporaries(out_);  // of a process that was killed while it wrote
       const json before = run_options(out_).to_json(), now = o_.to_json();
       for (const auto& [key, value] : now.items())
         if (key != "model" && key != "data" && value != before[key])
@@ -314,11 +376,15 @@ class Training {
       if (!(a == b))
         fail<UsageError>("train", "the run was started with another model", b.to_json().dump(), a.to_json().dump(),
                          "the options of the first start, or another --out");
-      return;
     }
-    std::error_code e;
-    fs::create_directories(out_, e);
-    BG_CHECK(!e, "train", "cannot make the folder", str(out_.string(), " (", e.message(), ")"), "a place to write");
+  }
+
+  // Found out before the training and not after it.
+  void check_length(const char* which, const TokenStream& tokens) const {
+    const int64_t size = static_cast<int64_t>(tokens.size()), least = o_.window == Window::t ? o_.model.seq_len : 2;
+    if (size < least)
+      fail<UsageError>("train", str("the ", which, " text is too short"), str(size, " tokens"), str("at least ", least),
+                       "a longer text or a shorter --seq-len");
   }
 
   // The same text may lie elsewhere on another machine: its content counts, not its path.
@@ -332,44 +398,51 @@ class Training {
   }
   void check_same_text() const {
     if (!is_run(out_)) return;
-    std::ifstream in(out_ / "config.json");
-    const json before = json::parse(in, nullptr, false).value("text", json()), now = text_facts();
+    const json before = read_config(out_).value("text", json()), now = text_facts();
     if (before != now)
       fail<UsageError>("train", "the run was started on another text", str(o_.data, " ", now.dump()), before.dump(),
                        "--data with the text of the first start, or another --out");
   }
 
-  // The tokenizer is made once and kept with the run; config.json comes last, so a folder that has it is complete.
+  // The tokenizer is made once and kept with the run.
   void open_tokenizer() {
     const fs::path file = out_ / "tokenizer.json";
     if (is_run(out_)) {
-      tokenizer_ = Tokenizer::load(file);
+      tokenizer_ = run_tokenizer(out_);
     } else {
       tokenizer_ = make_tokenizer(o_.tokenizer, texts_->train);
       tokenizer_->save(file);
     }
     o_.model.vocab = tokenizer_->vocab_size();
     o_.model.validate();
-    if (!is_run(out_))
-      write_file_atomically(
-          out_ / "config.json",
-          json{{"options", o_.to_json()}, {"text", text_facts()}, {"build", build_facts()}}.dump(2) + "\n");
+  }
+
+  // Comes after all that can be refused: a folder that has a config.json is a run that can go on.
+  void write_config() const {
+    write_file_atomically(out_ / "config.json", json{{"options", o_.to_json()},
+                                                     {"text", text_facts()},
+                                                     {"tokenizer", tokenizer_facts(*tokenizer_)},
+                                                     {"build", build_facts()}}
+                                                        .dump(2) +
+                                                    "\n");
   }
 
   void restore() {
     const auto c = checkpoints_.newest(progress_.say);
     if (!c) {
-      progress_.say("no checkpoint yet: starting at step 0");
+      progress_.say("no good checkpoint yet: starting at step 0");
       return;
     }
     const std::string who = str("the checkpoint of step ", c->meta["step"].get<int64_t>());
     model_->load_state_dict(c->model, who);
     optimizer_->load_state_dict(c->optimizer, who);
     step_ = c->meta["step"].get<int64_t>();
+    result_.train_loss = c->meta.value("train_loss", 0.0);
     result_.best_step = c->meta["best_step"].get<int64_t>();
     if (result_.best_step > 0) {
       result_.best_val_loss = c->meta["best_val_loss"].get<double>();
       result_.val_loss = c->meta["val_loss"].get<double>();
+      check_best();
     }
     if (c->meta["build"] != build_facts())
       progress_.say(str("the checkpoint was written by another build (", c->meta["build"].dump(), ", now ",
@@ -377,8 +450,23 @@ class Training {
     progress_.say(str("resumed at step ", step_));
   }
 
+  // Without the best weights so far, those of the next validation are the best.
+  void check_best() {
+    try {
+      check_state_fits(model_->state_dict(), read_safetensors(best_file()).tensors, best_file().string());
+    } catch (const Error& e) {
+      progress_.say(str("damaged best weights ", best_file().string(), " passed over: ", e.what()));
+      result_.best_step = 0;
+    }
+  }
+
+  fs::path best_file() const { return out_ / "checkpoints" / "best.safetensors"; }
+
   Checkpoint snapshot() const {
-    json meta{{"step", step_}, {"best_step", result_.best_step}, {"build", build_facts()}};
+    json meta{{"step", step_},
+              {"train_loss", result_.train_loss},
+              {"best_step", result_.best_step},
+              {"build", build_facts()}};
     if (result_.best_step > 0) {
       meta["best_val_loss"] = result_.best_val_loss;
       meta["val_loss"] = result_.val_loss;
@@ -392,10 +480,9 @@ class Training {
     Rng masks = Rng(o_.seed, 1).fork(static_cast<uint64_t>(step_));
     const Var loss = model_->loss(as_tensor(b.inputs, b), as_tensor(b.targets, b), {.rng = &masks});
     const double value = loss.item();
-    BG_CHECK(std::isfinite(value), "train", str("the loss is not finite at step ", step_ + 1), str(value),
-             "a finite number", "a smaller --lr, or --clip; the last checkpoint is kept");
+    check_finite("loss", value, step_ + 1);
     loss.backward();
-    const double norm = clip_grad_norm(model_->parameters(), o_.clip);
+    const double norm = clipped_norm();
     const double lr = schedule_.at(step_);
     optimizer_->step(lr);
     model_->zero_grad();
@@ -404,25 +491,45 @@ class Training {
     return {{"step", step_}, {"train_loss", value}, {"lr", lr}, {"grad_norm", norm}};
   }
 
+  double clipped_norm() const {
+    try {
+      return clip_grad_norm(model_->parameters(), o_.clip);
+    } catch (const Error& e) {
+      fail("train", str("the gradient is not finite at step ", step_ + 1), e.what(), {},
+           "a smaller --lr; the last good checkpoint is kept");
+    }
+  }
+
+  static void check_finite(const char* what, double value, int64_t step) {
+    BG_CHECK(std::isfinite(value), "train", str("the ", what, " is not finite at step ", step), str(value),
+             "a finite number", "a smaller --lr, or --clip; the last good checkpoint is kept");
+  }
+
+  // NaN and infinite weights are no checkpoint to go back to.
+  void check_weights() const {
+    for (const auto& [path, t] : model_->state_dict())
+      if (const int64_t bad = num::first_non_finite(t); bad >= 0)
+        check_finite(str("weight ", path).c_str(), t.flat(bad), step_);
+  }
+
   double validate() {
     result_.val_loss = evaluate(*model_, *valid_, texts_->valid, o_).loss;
+    check_finite("validation loss", result_.val_loss, step_);
     if (result_.best_step == 0 || result_.val_loss < result_.best_val_loss) {
       result_.best_val_loss = result_.val_loss;
       result_.best_step = step_;
-      fs::create_directories(out_ / "checkpoints");
-      write_safetensors(out_ / "checkpoints" / "best.safetensors", {model_->state_dict(), {}});
+      make_folders(out_ / "checkpoints");
+      write_safetensors(best_file(), {model_->state_dict(), {}});
     }
     return result_.val_loss;
   }
 
   void finish() {
-    const fs::path best = out_ / "checkpoints" / "best.safetensors";
-    const TensorFile weights = read_safetensors(best);
-    model_->load_state_dict(weights.tensors, best.string());
+    if (result_.best_step == 0) validate();
+    const TensorFile weights = read_safetensors(best_file());
+    model_->load_state_dict(weights.tensors, best_file().string());
     write_safetensors(out_ / "model.safetensors", weights);
-    if (texts_->test.empty()) return;
-    const TokenStream test = TokenStream::cached(out_ / "cache" / "test.tokens", texts_->test, *tokenizer_);
-    result_.test_loss = evaluate(*model_, test, texts_->test, o_).loss;
+    if (test_) result_.test_loss = evaluate(*model_, *test_, texts_->test, o_).loss;
   }
 
   static constexpr size_t kCrcBlock = size_t{1} << 30;  // zlib counts in 32 bits
@@ -431,9 +538,10 @@ class Training {
   fs::path out_;
   const TrainProgress& progress_;
   CheckpointFolder checkpoints_;
+  std::unique_ptr<FolderLock> lock_;
   std::unique_ptr<Texts> texts_;
   std::unique_ptr<Tokenizer> tokenizer_;
-  std::unique_ptr<TokenStream> train_, valid_;
+  std::unique_ptr<TokenStream> train_, valid_, test_;
   std::unique_ptr<Batches> batches_;
   std::unique_ptr<Transformer> model_;
   std::unique_ptr<AdamW> optimizer_;

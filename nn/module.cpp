@@ -3,9 +3,12 @@
 namespace bg {
 namespace {
 
+// The first few: a sentence, not a page.
 std::string joined(const std::vector<std::string>& parts) {
+  constexpr size_t kShown = 3;
   std::string text;
-  for (const std::string& p : parts) text += (text.empty() ? "" : "; ") + p;
+  for (size_t i = 0; i < std::min(kShown, parts.size()); ++i) text += (text.empty() ? "" : "; ") + parts[i];
+  if (parts.size() > kShown) text += str("; and ", parts.size() - kShown, " more");
   return text;
 }
 

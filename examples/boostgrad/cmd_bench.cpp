@@ -12,6 +12,7 @@
 #include "examples/boostgrad/commands.h"
 #include "examples/boostgrad/flags.h"
 #include "models/flops.h"
+#include "models/footprint.h"
 #include "nn/optim.h"
 
 namespace bg {
@@ -46,6 +47,7 @@ int run(const Flags& f) {
   f.model.apply(c);
   c.vocab = f.vocab;
   c.validate();
+  check_memory("bench", c, static_cast<double>(f.batch_size) * static_cast<double>(c.seq_len));
   Rng rng(1);
   Transformer model(c, rng);
   AdamW optimizer(model.parameters());

@@ -24,6 +24,7 @@ int run(const Flags& f) {
   std::string_view text;
   std::string split = f.split;
   if (f.data == "builtin:") {
+    if (split != "auto") fail<UsageError>("eval", "the builtin text has no parts", "--split " + split, "no --split");
     text = builtin = builtin_text(40'000, 2);
     split = "other sentences of the builtin language";
   } else if (std::filesystem::is_directory(f.data)) {

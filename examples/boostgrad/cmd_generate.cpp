@@ -20,6 +20,7 @@ struct Flags {
 int run(const Flags& f) {
   f.common.apply();
   f.sample.validate();
+  if (f.tokens < 0) fail<UsageError>("generate", "bad --tokens", str(f.tokens), "0 or more");
   Run r = load_run(f.run);
   const std::vector<int32_t> ids = r.tokenizer->encode(f.prompt);
   if (ids.empty()) fail<UsageError>("generate", "empty --prompt", "no tokens", "some text to go on from");

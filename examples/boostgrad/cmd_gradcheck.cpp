@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iostream>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "autograd/verify/verify.h"
@@ -142,7 +143,8 @@ const Command command("gradcheck", "verify the backward of every op and node", [
   auto o = std::make_shared<Options>();
   app.add_option("--op", o->ops, "only this op (may be given several times)")->type_name("NAME");
   app.add_option("--seed", o->verify.seed, "seed of samples, cotangents and directions")->capture_default_str();
-  app.add_option("--sample", o->verify.sample, "only this sample of the op")->check(CLI::NonNegativeNumber);
+  app.add_option("--sample", o->verify.sample, "only this sample of the op")
+      ->check(CLI::Range(0, std::numeric_limits<int>::max()));
   app.add_flag("--quick", o->verify.quick, "fewer draws, masks and layouts");
   app.add_flag("--json", o->json, "one JSON object per op and one summary on standard output");
   return [o] { return gradcheck(*o); };

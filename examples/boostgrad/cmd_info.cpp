@@ -8,6 +8,7 @@
 #include "examples/boostgrad/commands.h"
 #include "examples/boostgrad/flags.h"
 #include "models/flops.h"
+#include "models/footprint.h"
 
 namespace bg {
 namespace {
@@ -18,28 +19,14 @@ struct Flags {
   std::optional<int64_t> vocab;
 };
 
-// Bytes of activations that one token leaves for backward, by what the nodes say they save (autograd/ops/*.h):
-// residual stream and norms, projections, attention outputs and gates, feed-forward.
-double saved_bytes_per_token(const TransformerConfig& c) {
-  const double d = static_cast<double>(c.d_model), mlp = d * static_cast<double>(c.mlp_ratio);
-  const bool boosted = c.model == nn::AttentionKind::boosted;
-  const double later = boosted ? static_cast<double>(c.rounds - 1) : 0;
-  double floats = 2 * d + 2 * d;  // x and LN(x) of both parts
-  floats += 3 * d + d;            // q, k, v, attention output
-  floats += later * (3 * d + d + (c.gate == Gate::none || c.gate == Gate::scalar ? 0 : d));  // q, k, v, c, gate
-  if (c.model == nn::AttentionKind::twicing) floats += d;
-  floats += 2 * mlp;  // before GELU, into the second product
-  return 4 * floats * static_cast<double>(c.layers);
-}
+constexpr int64_t kListed = 100'000'000;  // of a larger model no list of parameters: that would allocate it
 
 int model_info(const Flags& f) {
   TransformerConfig c;
   f.model.apply(c);
   set(c.vocab, f.vocab);
   c.validate();
-  Rng rng(1);
-  const Transformer model(c, rng);
-  const int64_t n = model.parameter_count();
+  const auto n = static_cast<int64_t>(parameter_count(c));
   const double flops = flops_per_token(c), activations = saved_bytes_per_token(c);
   if (f.common.json) {
     nlohmann::ordered_json j{{"model", c.to_json()},           {"parameters", n},
@@ -56,6 +43,9 @@ int model_info(const Flags& f) {
               static_cast<long long>(n), flops / 1e6);
   std::printf("  memory       %.0f MB parameters, gradients and AdamW moments; %.1f KB of activations a token\n",
               16.0 * static_cast<double>(n) / 1e6, activations / 1e3);
+  if (n > kListed) return 0;
+  Rng rng(1);
+  const Transformer model(c, rng);
   for (const auto& [path, var] : model.parameters())
     std::printf("  %-40s %s\n", path.c_str(), str(var.shape()).c_str());
   return 0;
@@ -100,7 +90,7 @@ const Command command("info", "this build and its ops; or a model's parameters, 
                           f->common.apply();
                           const ModelFlags& m = f->model;
                           const bool model = m.model || m.rounds || m.d_model || m.layers || m.heads || m.seq_len ||
-                                             m.kv || m.gate || m.norm || f->vocab;
+                                             m.kv || m.gate || m.norm || m.dropout || f->vocab;
                           return model ? model_info(*f) : build_info(*f);
                         };
                       });

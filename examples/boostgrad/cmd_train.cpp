@@ -24,6 +24,9 @@ struct Flags {
 
 TrainOptions options_of(const Flags& f) {
   if (f.steps && f.epochs) fail<UsageError>("train", "both --steps and --epochs", "", "one of them");
+  if (f.resume && !f.data && !is_run(f.out))
+    fail<UsageError>("train", "nothing to resume: not a run folder", str("'", f.out, "'"), "a folder with config.json",
+                     "--data to start a run there");
   TrainOptions o = f.resume && is_run(f.out) ? run_options(f.out)
                    : f.preset_name           ? preset(*f.preset_name)
                                              : TrainOptions();

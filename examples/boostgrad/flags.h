@@ -51,6 +51,12 @@ struct ModelFlags {
     set(c.heads, heads);
     set(c.seq_len, seq_len);
     set(c.dropout, dropout);
+    if (c.model == nn::AttentionKind::boosted) return;
+    for (const auto& [option, given] : {std::pair("--rounds", rounds.has_value()), std::pair("--kv", kv.has_value()),
+                                        std::pair("--gate", gate.has_value())})
+      if (given)
+        fail<UsageError>("model", str(option, " has no meaning for this model"), nn::kAttentionNames.name(c.model),
+                         "--model boosted");
   }
 };
 

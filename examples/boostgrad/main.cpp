@@ -1,6 +1,12 @@
 // The boostgrad program: finds the sub-command, and turns what goes wrong into one line and an exit code.
 #include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <cstring>
 #include <iostream>
+#include <limits>
+#include <new>
 #include <numeric>
 
 #include "examples/boostgrad/commands.h"
@@ -31,6 +37,50 @@ std::vector<std::string> near_names(const std::string& name, const std::vector<s
 
 namespace {
 
+// CLI11 cuts a whole number that is too large to the largest one, and -1 to 2^64 - 1.
+template <class T>
+std::string check_whole_number(const std::string& text) {
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error == std::errc() && end == text.data() + text.size()) return {};
+  return error_text("number", "bad value", str("'", text, "'"),
+                    str("a whole number from ", std::numeric_limits<T>::min(), " to ", std::numeric_limits<T>::max()),
+                    {});
+}
+
+void check_numbers(CLI::App& command) {
+  for (CLI::Option* option : command.get_options()) {
+    if (option->get_type_name() == "INT") option->check(check_whole_number<int64_t>);
+    if (option->get_type_name() == "UINT") option->check(check_whole_number<uint64_t>);
+  }
+}
+
+// What is wrong with the command line, in the agreed form.
+std::string usage_text(const CLI::ParseError& e, int argc, char** argv, const CLI::App& app) {
+  const auto parsed = app.get_subcommands();
+  if (parsed.empty()) {
+    std::vector<std::string> names;
+    for (const Command* c : Command::all()) names.push_back(c->name);
+    std::string list;
+    for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
+    const bool given = argc > 1;
+    return error_text("boostgrad", given ? "no such command" : "no command", given ? str("'", argv[1], "'") : "",
+                      str("one of ", list), given ? near_names(argv[1], names)[0] + " --help" : "boostgrad --help");
+  }
+  const CLI::App& command = *parsed[0];
+  const std::string hint = str("boostgrad ", command.get_name(), " --help");
+  // Named before what is missing: a mistyped option is why it is.
+  if (const auto unknown = command.remaining(); !unknown.empty()) {
+    std::vector<std::string> options;
+    for (const CLI::Option* o : command.get_options()) options.push_back(o->get_name());
+    return error_text(command.get_name(), "unknown argument", str("'", unknown[0], "'"),
+                      str("an option such as ", near_names(unknown[0], options)[0]), hint);
+  }
+  std::string text = e.what();
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return error_text(command.get_name(), text, {}, {}, hint);
+}
+
 int run(int argc, char** argv) {
   CLI::App app("Boostgrad: attention, autograd and gradient verification from scratch", "boostgrad");
   app.require_subcommand(1);
@@ -40,15 +90,14 @@ int run(int argc, char** argv) {
   for (Command* c : commands) {
     CLI::App* sub = app.add_subcommand(c->name, c->summary);
     runs.emplace_back(sub, c->set_up(*sub));
+    check_numbers(*sub);
   }
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& e) {  // --help
     return app.exit(e);
   } catch (const CLI::ParseError& e) {
-    std::string text = e.what();
-    std::replace(text.begin(), text.end(), '\n', ' ');
-    std::cerr << "boostgrad: " << text << " (see --help)\n";
+    std::cerr << "boostgrad: " << usage_text(e, argc, argv, app) << "\n";
     return 2;
   }
   for (auto& [sub, action] : runs)
@@ -61,10 +110,18 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   try {
-    return bg::run(argc, argv);
+    const int code = bg::run(argc, argv);
+    errno = 0;
+    std::cout.flush();
+    if (!std::cout || std::fflush(stdout) != 0 || std::ferror(stdout))  // a full disk must not look like success
+      bg::fail("output", "cannot write the results", errno ? std::strerror(errno) : "a closed standard output");
+    return code;
   } catch (const bg::UsageError& e) {
     std::cerr << "boostgrad: " << e.what() << "\n";
     return 2;
+  } catch (const std::bad_alloc&) {
+    std::cerr << "boostgrad: " << bg::error_text("memory", "out of memory", {}, {}, "a smaller model or batch") << "\n";
+    return 1;
   } catch (const std::exception& e) {
     std::cerr << "boostgrad: " << e.what() << "\n";
     return 1;

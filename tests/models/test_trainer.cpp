@@ -145,7 +145,10 @@ TEST_CASE("a loss that is not finite stops training with its step and keeps the 
     message = e.what();
   }
   CHECK_THAT(message, Contains("not finite") || Contains("NaN") || Contains("infinit"));
-  CHECK(CheckpointFolder(run.path / "checkpoints").newest([](const std::string&) {}).has_value());
+  CHECK_THAT(message, Contains("at step "));
+  const auto kept = CheckpointFolder(run.path / "checkpoints").newest([](const std::string&) {});
+  REQUIRE(kept.has_value());
+  for (const auto& [path, t] : kept->model) CHECK(num::first_non_finite(t) < 0);
 }
 
 TEST_CASE("a run is not overwritten, and resumed only with its own options and text") {
@@ -195,4 +198,51 @@ TEST_CASE("a finished run loads, evaluates and resumes to nothing") {
   CHECK(train(small(12), run.path, true, {}).resumed_at == 12);
   for (const auto& entry : fs::recursive_directory_iterator(run.path))
     CHECK(entry.path().string().find(".tmp-") == std::string::npos);
+}
+
+TEST_CASE("damaged best weights are named, and a finished run reports its losses again") {
+  Scratch run;
+  const TrainResult r = train(small(12), run.path, false, {});
+  fs::resize_file(run.path / "checkpoints" / "best.safetensors", 100);
+  std::string said;
+  TrainProgress p;
+  p.say = [&](const std::string& text) { said += text + "\n"; };
+  const TrainResult again = train(small(12), run.path, true, p);
+  CHECK_THAT(said, Contains("best.safetensors"));
+  CHECK(again.train_loss == r.train_loss);
+  CHECK(again.val_loss == r.val_loss);
+}
+
+TEST_CASE("what is refused leaves no run behind, and what is not an option is no option") {
+  Scratch run;
+  TrainOptions o = small(4);
+  o.epochs = 1;
+  o.steps = 0;
+  o.warmup = 1'000'000'000;  // known to be too long once the text is read
+  CHECK_THROWS_AS(train(o, run.path, false, {}), UsageError);
+  CHECK(!is_run(run.path));
+  nlohmann::json j = small(4).to_json();
+  j["steps"] = 4.5;
+  CHECK_THROWS_WITH(TrainOptions::from_json(j), Contains("whole number"));
+  j = small(4).to_json();
+  j["seed"] = -1;
+  CHECK_THROWS_WITH(TrainOptions::from_json(j), Contains("seed"));
+}
+
+TEST_CASE("a second process in the same folder, and a tokenizer of another run, are refused") {
+  Scratch run;
+  TrainProgress p;
+  std::string message;
+  p.line = [&](const std::string&) {
+    try {
+      train(small(4), run.path, true, {});
+    } catch (const Error& e) {
+      message = e.what();
+    }
+  };
+  train(small(4), run.path, false, p);
+  CHECK_THAT(message, Contains("another process"));
+  make_tokenizer("bpe:300", "the text of the tokens, the texts of the token")->save(run.path / "tokenizer.json");
+  CHECK_THROWS_WITH(load_run(run.path), Contains("not the tokenizer of this run"));
+  CHECK_THROWS_WITH(train(small(4), run.path, true, {}), Contains("not the tokenizer of this run"));
 }

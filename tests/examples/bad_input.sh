@@ -1,0 +1,210 @@
+#!/usr/bin/env bash
+# What the program refuses: each row gives the exit code and words of the one sentence on standard error.
+#   bad_input.sh BOOSTGRAD WORK-DIR
+# Standard output must stay empty, no run may be left behind, and nothing may take long or much memory.
+set -u
+boostgrad=$1
+work=$2
+rm -rf "$work"
+mkdir -p "$work"
+cd "$work" || exit 1
+trap 'rm -rf "$work"' EXIT
+ulimit -v 8000000 2>/dev/null || true
+failures=0 rows=0
+
+fail() { echo "FAIL $*"; failures=$((failures + 1)); }
+
+# refused CODE WORDS COMMAND...: WORDS is an extended regular expression
+refused() {
+  local code=$1 words=$2 got
+  shift 2
+  rows=$((rows + 1))
+  timeout 20 "$boostgrad" "$@" >out 2>err </dev/null
+  got=$?
+  [ $got -eq "$code" ] || fail "$*: exit $got, not $code: $(head -c 300 err)"
+  grep -qE -- "$words" err || fail "$*: no '$words' in: $(head -c 300 err)"
+  grep -qE '^boostgrad: \[[^]]*\] ' err || fail "$*: not in the agreed form: $(head -c 300 err)"
+  [ ! -s out ] || fail "$*: standard output: $(head -c 100 out)"
+  [ ! -e new/config.json ] || fail "$*: leaves a run behind"
+  rm -rf new
+}
+# succeeds COMMAND...
+succeeds() {
+  rows=$((rows + 1))
+  timeout 60 "$boostgrad" "$@" >out 2>err </dev/null || fail "$*: exit $?: $(head -c 300 err)"
+}
+
+yes 'the quick brown fox jumps over the lazy dog' | head -c 6000 >text
+: >empty
+printf a >one
+printf 'abc\xff\xfe' >binary
+mkdir folder short_valid short_test
+cp text short_valid/train.txt
+cp one short_valid/valid.txt
+cp text short_test/train.txt
+cp text short_test/valid.txt
+cp one short_test/test.txt
+
+# The command line.
+refused 2 'no command'
+refused 2 'no such command.*trian.*train' trian
+refused 2 'unknown argument.*--stpes.*--steps' train --stpes 3
+refused 2 'out' train --data text
+refused 2 'no text' train --out new
+refused 2 'not a run folder' train --out new --resume
+
+# Values. tiny: a model that trains in no time; each option is given once.
+tiny() {
+  local option given=" $* "
+  for option in '--d-model 16' '--layers 1' '--heads 2' '--seq-len 16' '--batch-size 4'; do
+    [[ "$given" == *" ${option% *} "* ]] || echo $option
+  done
+}
+while read -r code words options; do
+  steps='--steps 2'
+  [[ "$options" != *--steps* && "$options" != *--epochs* ]] || steps=
+  # shellcheck disable=SC2046,SC2086
+  refused 2 "$words" train --data text --out new $(tiny $options) $steps $options
+done <<'ROWS'
+2 --steps --steps 0
+2 --steps --steps -1
+2 whole --steps 99999999999999999999
+2 whole --steps 1.5
+2 steps --steps 9000000000000000000
+2 epochs --epochs 0
+2 epochs --epochs 1000000000000000000
+2 both --steps 1 --epochs 1
+2 whole --seed -1
+2 whole --seed 99999999999999999999
+2 threads --threads 0
+2 threads --threads 99999
+2 d_model --d-model 99999999999
+2 d_model --d-model -16
+1 memory --d-model 16777216
+1 memory --layers 16777216
+1 memory --model boosted --rounds 16777216
+1 memory --batch-size 100000000
+2 batch-size --batch-size 0
+2 batch-size --batch-size 9223372036854775807
+2 heads --heads 3
+2 seq_len --seq-len 0
+2 finite|positive --lr nan
+2 positive --lr inf
+2 positive --lr 0
+2 min-lr --min-lr 5
+2 warm-up --warmup 2
+2 dropout --dropout 1
+2 dropout --dropout nan
+2 weight-decay --weight-decay inf
+2 beta1 --beta1 1
+2 clip --clip inf
+2 clip --clip 0
+2 save-every --save-every 0
+2 model --model transformer
+2 rounds.*standard --model standard --rounds 3
+2 gate.*standard --gate mlp
+2 rounds --model boosted --rounds 0
+2 preset --preset huge
+2 tokenizer --tokenizer bpe:7
+2 tokenizer --tokenizer bpe:99999999999999999999
+ROWS
+
+# Texts and places.
+# shellcheck disable=SC2046
+t() { refused "$1" "$2" train --data "$3" --out "${4:-new}" $(tiny) --steps 2; }
+t 1 'No such file' missing
+t 1 'train.txt' folder
+t 1 'is empty' empty
+t 1 'too short' one
+t 1 'UTF-8' binary
+t 1 'device' /dev/zero
+t 2 'validation text is too short' short_valid
+t 2 'test text is too short' short_test
+t 2 'not a folder' text text
+t 1 'Not a directory' text text/below
+
+# Other commands without a run.
+refused 1 'not a run folder' eval --run folder --data text
+refused 1 'not a run folder' generate --run missing --prompt x
+refused 2 'no such op' gradcheck --op nope
+refused 2 'sample' gradcheck --op exp --sample -1
+refused 2 'dropout' info --dropout 2
+refused 2 'vocab' info --vocab 0
+refused 2 'benchmark' bench fast
+refused 1 'memory' bench step --batch-size 9223372036854775807
+succeeds info --json --layers 16777216
+grep -q '"parameters":' out || fail 'info of a huge model'
+
+# A run, and what damages it.
+# shellcheck disable=SC2046
+succeeds train --data text --out run $(tiny) --steps 4 --save-every 2 --json
+[ "$(wc -l <out)" -eq 1 ] || fail "train --json: $(cat out)"
+first=$(grep -o '"train_loss":[^,]*' out)
+succeeds train --out run --resume --json
+[ "$(grep -o '"train_loss":[^,]*' out)" = "$first" ] || fail "a finished run reports another loss: $(cat out)"
+# shellcheck disable=SC2046
+refused 2 'already holds a run' train --data text --out run $(tiny) --steps 4
+refused 2 'another lr' train --out run --resume --lr 0.5
+refused 2 'another model' train --out run --resume --d-model 32
+printf 'quite another text, long enough for a sequence\n' >other
+refused 2 'another text' train --out run --resume --data other
+refused 2 'empty --prompt' generate --run run --prompt ''
+refused 2 'tokens' generate --run run --prompt x --tokens -1
+refused 2 'temperature' generate --run run --prompt x --temperature nan
+refused 2 'top_k' generate --run run --prompt x --top-k -1
+refused 1 'UTF-8' generate --run run --prompt $'\xff\xfe'
+refused 2 'split' eval --run run --data text --split foo
+refused 1 'is empty' eval --run run --data empty
+succeeds generate --run run --prompt "$(head -c 100 text)" --tokens 20 --top-k 1000 --temperature 1e-300 --json
+damaged() {  # WORDS FILE COMMAND...: COMMAND changes the file of a copy
+  local words=$1 file=$2
+  shift 2
+  rm -rf broken
+  cp -r run broken
+  "$@" broken/"$file"
+  refused 1 "$words" generate --run broken --prompt x
+}
+damaged 'config.json' config.json truncate -s 100
+damaged 'config.json' config.json truncate -s 0
+damaged 'config.json' config.json sed -i 's/"steps": 4/"steps": 4.5/'
+damaged 'config.json' config.json sed -i 's/"batch_size": 4/"batch_size": -4/'
+damaged 'memory' config.json sed -i 's/"layers": 1/"layers": 16777216/'
+damaged 'do not fit' config.json sed -i 's/"seq_len": 16/"seq_len": 32/'
+damaged 'tokenizer.json' tokenizer.json truncate -s 200
+damaged 'too short' model.safetensors truncate -s 0
+damaged 'cut off' model.safetensors truncate -s 9000
+# shellcheck disable=SC2046
+succeeds train --data other --out bpe $(tiny) --steps 2 --tokenizer bpe:260
+damaged 'not the tokenizer of this run' tokenizer.json cp bpe/tokenizer.json
+
+# The best weights are gone: the run still ends, and says so.
+rm -rf broken
+cp -r run broken
+: >broken/checkpoints/best.safetensors
+: >broken/checkpoints/half.safetensors.tmp-123-0
+succeeds train --out broken --resume
+grep -q 'damaged best weights' err || fail "silent about damaged best weights: $(cat err)"
+[ ! -e broken/checkpoints/half.safetensors.tmp-123-0 ] || fail 'a temporary of a killed writer stays'
+
+# Checkpoints without their configuration are not overwritten.
+rm broken/config.json
+# shellcheck disable=SC2046
+refused 2 'without its config.json' train --data text --out broken $(tiny) --steps 2
+
+# A loss that is no number.
+# shellcheck disable=SC2046
+timeout 60 "$boostgrad" train --data text --out nan $(tiny) --steps 50 --lr 1e30 --save-every 1 >out 2>err
+[ $? -eq 1 ] && grep -qE 'not finite at step [0-9]+' err || fail "not finite: $(tail -1 err)"
+
+# Disks: full, and a limited file size. What was there stays whole.
+if [ -c /dev/full ]; then
+  "$boostgrad" info >/dev/full 2>err
+  [ $? -eq 1 ] && grep -q 'No space left' err || fail "lost output looks like success: $(cat err)"
+fi
+# shellcheck disable=SC2046
+(ulimit -f 40; exec timeout 60 "$boostgrad" train --data text --out small $(tiny) --steps 4 --save-every 1 >out 2>err)
+[ $? -eq 1 ] && grep -q 'file size limit' err || fail "file size limit: $(tail -1 err)"
+[ -z "$(find small -name '*.tmp-*')" ] || fail 'a half-written file stays'
+
+[ $failures -eq 0 ] && echo "$rows rows as they should be"
+[ $failures -eq 0 ]

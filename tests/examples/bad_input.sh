@@ -64,7 +64,7 @@ while read -r code words options; do
   steps='--steps 2'
   [[ "$options" != *--steps* && "$options" != *--epochs* ]] || steps=
   # shellcheck disable=SC2046,SC2086
-  refused 2 "$words" train --data text --out new $(tiny $options) $steps $options
+  refused "$code" "$words" train --data text --out new $(tiny $options) $steps $options
 done <<'ROWS'
 2 --steps --steps 0
 2 --steps --steps -1

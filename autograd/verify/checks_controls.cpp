@@ -129,36 +129,79 @@ void own_mutants(Recorder& r, const Entry& entry, const std::vector<Case>& cases
   }
 }
 
-void generated_mutants(Recorder& r, const Entry& entry, const std::vector<Case>& cases) {
-  for (const Case& c : cases) {
-    r.enter(c.subject.point);
+// Gradients from what a forward at another point has saved.
+Tensors stale_gradients(const Case& c, Rng& rng) {
+  constexpr double kStaleBy = 0.01;  // far more than rounding, far less than a sample's distance from its kinks
+  Tensors in = c.forward.in;
+  for (size_t i : c.subject.differentiable())
+    in[i] = num::add(in[i], Tensor::randn(in[i].shape(), rng, DType::f64, kStaleBy));
+  Forward stale = c.subject.forward(in);
+  return c.subject.backward(stale, c.draws[0].v, c.subject.need_all());
+}
+
+// Gradients of half of the cotangent: what is left when one of two uses' contributions is lost.
+Tensors lost_gradients(const Case& c, Rng& rng) {
+  Tensors half;
+  for (const Tensor& v : c.draws[0].v) {
+    Tensor h = v.clone();
+    if (is_float(v.dtype()))
+      for (int64_t k = 0; k < h.numel(); ++k)
+        if (rng.uniform() < 0.5) h.mutable_data<double>("verify")[k] = 0;
+    half.push_back(std::move(h));
+  }
+  return c.subject.backward(c.forward, half, c.subject.need_all());
+}
+
+class GeneratedControls {
+ public:
+  GeneratedControls(Recorder& r, const Entry& entry) : r_(r), entry_(entry) {}
+
+  void run(const Case& c) {
+    r_.enter(c.subject.point);
+    Rng rng(r_.options().seed, static_cast<uint64_t>(c.subject.point.index));
     const Tensors g = c.subject.backward(c.forward, c.draws[0].v, c.subject.need_all());
+    const Tensors stale = stale_gradients(c, rng), lost = lost_gradients(c, rng);
     for (size_t i : c.subject.differentiable()) {
       if (c.subject.declared_zero(i) || g[i].numel() == 0) continue;
       for (const Generated& kind : generated_errors()) {
         const Tensor wrong = kind.make(g[i]);
-        if (!wrong.defined() || !differs(g[i], wrong)) {
-          ++r.report().generated_na;
-          continue;
-        }
-        const bool killed =
-            rejected_at_once(c, i, wrong, r.options()) || rejected(entry, planted(c, i, kind), c, r.options(), true);
-        ++r.report().generated;
-        r.report().generated_killed += killed;
-        r.expect(Step::V10, str("generated error is rejected: gradient ", kind.name), c.subject.point.inputs[i].name, 0,
-                 0, killed ? 0 : 1, 0);
+        expect_rejected(c, i, "gradient " + kind.name, g[i], wrong,
+                        [&] { return rejected(entry_, planted(c, i, kind), c, r_.options(), true).has_value(); });
       }
+      auto never = [] { return false; };
+      expect_rejected(c, i, "a stale saved value", g[i], stale[i], never);
+      expect_rejected(c, i, "accumulation dropped", g[i], lost[i], never);
     }
+    r_.leave();
   }
-  r.leave();
-}
+
+ private:
+  // The quick look at the wrong gradient first; `last_resort` runs every check.
+  void expect_rejected(const Case& c, size_t input, const std::string& what, const Tensor& right, const Tensor& wrong,
+                       const std::function<bool()>& last_resort) {
+    OpReport& report = r_.report();
+    if (!wrong.defined() || !differs(right, wrong)) {
+      ++report.generated_na;
+      return;
+    }
+    const bool killed = rejected_at_once(c, input, wrong, r_.options()) || last_resort();
+    ++report.generated;
+    report.generated_killed += killed;
+    r_.expect(Step::V10, "generated error is rejected: " + what, c.subject.point.inputs[input].name, 0, 0,
+              killed ? 0 : 1, 0);
+  }
+
+  Recorder& r_;
+  const Entry& entry_;
+};
 
 }  // namespace
 
 void check_controls(Recorder& r, const Entry& entry, const std::vector<Case>& cases) {
   r.leave();
   own_mutants(r, entry, cases);
-  generated_mutants(r, entry, cases);
+  GeneratedControls generated(r, entry);
+  for (const Case& c : cases) generated.run(c);
 }
 
 }  // namespace bg::verifier

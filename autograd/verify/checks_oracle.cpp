@@ -8,6 +8,8 @@
 namespace bg::verifier {
 namespace {
 
+constexpr int64_t kMaxElements = 512;  // of an input that is gone through element by element: each is a reference run
+
 // Inner products p and q that should agree: |p - q| over what rounding scales with.
 double inner_error(double p, double q, double scale) { return scale == 0 ? std::abs(p - q) : std::abs(p - q) / scale; }
 
@@ -20,7 +22,6 @@ Difference outputs_along(const Subject& s, const Tensors& in, size_t input, cons
 
 // Points a failed inner product of V2 to the element that is wrong.
 void locate(Failure* f, const Point& point, const Forward& fwd, const Tensors& v, size_t input, const Tensor& g) {
-  constexpr int64_t kMaxElements = 512;  // each costs a run of the reference
   if (g.numel() > kMaxElements || g.numel() == 0) return;
   const std::vector<double> a = g.to_vector<double>();
   const std::vector<double> b = exact_gradient(point, fwd, v, input).to_vector<double>();
@@ -114,8 +115,14 @@ void check_exact(Recorder& r, const Subject& s, const Forward& f, const Draw& d,
     r.expect(Step::V9, "a gradient that is not zero", name, g_norm, g_norm, 0, 0);
   }
   const double scale = d.v_norm * dir.ju_norm + g_norm * dir.u_norm;
-  Failure* e = r.expect(Step::V2, "<backward(v), u> = <v, J u> by dual numbers", name, gu, dir.v_ju,
-                        inner_error(gu, dir.v_ju, scale), kTolerance.exact);
+  const double error = inner_error(gu, dir.v_ju, scale);
+  OpReport& report = r.report();
+  if (g.numel() <= kMaxElements && (report.worst_sample < 0 || !(error <= report.count(Step::V2).worst))) {
+    report.worst_sample = s.point.index;
+    report.worst_input = static_cast<int>(i);
+  }
+  Failure* e =
+      r.expect(Step::V2, "<backward(v), u> = <v, J u> by dual numbers", name, gu, dir.v_ju, error, kTolerance.exact);
   if (e && r.explains()) locate(e, s.point, f, d.v, i, g);
 }
 

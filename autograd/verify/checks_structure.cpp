@@ -191,8 +191,8 @@ void repeats(Recorder& r, const Subject& s, const Forward& f, const Draw& d, con
   }
 }
 
-// The node and the engine around the op hand out the same gradients.
-void engine(Recorder& r, const Subject& s, const Draw& d, const Tensors& g) {
+// The node and the engine around the op hand out the same gradients, and add them up when inputs are used twice.
+void engine(Recorder& r, const Subject& s, const Forward& f, const Draw& d, const Tensors& g, Rng& rng) {
   const std::vector<size_t> wanted = s.differentiable();
   Vars in, leaves;
   for (size_t i = 0; i < s.point.values.size(); ++i) {
@@ -200,18 +200,27 @@ void engine(Recorder& r, const Subject& s, const Draw& d, const Tensors& g) {
     in.emplace_back(s.point.values[i], leaf);
     if (leaf) leaves.push_back(in.back());
   }
-  const Vars out = s.point.apply(in);
+  const Tensors w = random_cotangents(f.out, rng);
   Vars reached, cotangents;
-  for (size_t k = 0; k < out.size(); ++k) {
-    if (!out[k].requires_grad()) continue;
-    reached.push_back(out[k]);
-    cotangents.emplace_back(d.v[k]);
-  }
-  if (leaves.empty() || reached.empty()) return;
-  const Vars got = grad(reached, leaves, cotangents);
-  for (size_t k = 0; k < wanted.size(); ++k)
-    r.expect_close(kStep, "the same gradient through node and engine", s.point.inputs[wanted[k]].name, got[k].value(),
-                   g[wanted[k]], kTolerance.structure);
+  auto use = [&](const Tensors& v) {
+    const Vars out = s.point.apply(in);
+    for (size_t k = 0; k < out.size(); ++k) {
+      if (!out[k].requires_grad()) continue;
+      reached.push_back(out[k]);
+      cotangents.emplace_back(v[k]);
+    }
+  };
+  auto expect = [&](std::string_view what, const Tensors& want) {
+    const Vars got = grad(reached, leaves, cotangents, {.retain_graph = true});
+    for (size_t k = 0; k < wanted.size(); ++k)
+      r.expect_close(kStep, what, s.point.inputs[wanted[k]].name, got[k].value(), want[wanted[k]],
+                     kTolerance.structure);
+  };
+  use(d.v);
+  if (reached.empty()) return;
+  expect("the same gradient through node and engine", g);
+  use(w);
+  expect("both gradients of inputs that are used twice", combine(1, g, 1, s.backward(f, w, s.need_all())));
 }
 
 }  // namespace
@@ -223,7 +232,7 @@ void check_structure(Recorder& r, const Subject& s, const Forward& f, const Draw
   strides(r, s, f, d, g);
   purity(r, s, d);
   repeats(r, s, f, d, g);
-  engine(r, s, d, g);
+  engine(r, s, f, d, g, rng);
 }
 
 void check_threads(Recorder& r, const std::vector<Case>& cases) {

@@ -5,7 +5,9 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "autograd/verify/verify.h"
+#include "autograd/verify/accuracy.h"
+#include "autograd/verify/html.h"
+#include "core/atomic_file.h"
 #include "examples/boostgrad/commands.h"
 
 namespace bg {
@@ -16,7 +18,8 @@ using Json = nlohmann::ordered_json;
 struct Options {
   std::vector<std::string> ops;
   VerifyOptions verify;
-  bool json = false;
+  bool json = false, accuracy = false;
+  std::string html;
 };
 
 // JSON has no NaN: as text, so that it is seen.
@@ -87,56 +90,103 @@ std::vector<const verifier::Entry*> chosen_entries(const std::vector<std::string
   return chosen;
 }
 
-int gradcheck(const Options& o) {
-  const std::vector<const verifier::Entry*> entries = chosen_entries(o.ops);
-  if (o.verify.sample >= 0 && entries.size() != 1)
-    fail<UsageError>("gradcheck", "--sample needs one --op", str(entries.size(), " ops"), "exactly one");
-  int64_t samples = 0, comparisons = 0, mutants = 0, killed = 0, equivalent = 0, generated_na = 0, failed = 0;
+Json to_json(const ErrorSummary& e) {
+  return {{"median_ulp", number(e.median_ulp)},
+          {"max_ulp", number(e.max_ulp)},
+          {"median_relative", number(e.median_relative)},
+          {"max_relative", number(e.max_relative)},
+          {"elements", e.elements}};
+}
+
+int accuracy(const Options& o) {
+  std::vector<AccuracyRow> rows;
+  for (const verifier::Entry* e : chosen_entries(o.ops))
+    for (AccuracyRow& r : measure_accuracy(*e, o.verify)) rows.push_back(std::move(r));
+  if (!o.json) {
+    std::cout << accuracy_table(rows);
+    return 0;
+  }
+  for (const AccuracyRow& r : rows) {
+    Json j{{"op", r.op}, {"value", r.what}, {"f64", to_json(r.f64)}, {"f32", to_json(r.f32)}};
+    if (r.composed_f32.elements) j["composed_f32"] = to_json(r.composed_f32);
+    j["bf16_inputs"] = to_json(r.bf16_inputs);
+    std::cout << j.dump() << "\n";
+  }
+  return 0;
+}
+
+// All reports added up.
+struct Totals {
+  int64_t ops = 0, failed = 0, samples = 0, comparisons = 0, mutants = 0, killed = 0, not_counted = 0, generated_na = 0;
   double seconds = 0;
   std::map<std::string, std::map<std::string, int64_t>> na;  // step -> reason -> ops
-  for (const verifier::Entry* e : entries) {
-    const OpReport r = verifier::verify_entry(*e, o.verify);
+
+  void add(const OpReport& r) {
+    ++ops;
+    failed += !r.passed();
     samples += r.samples;
     comparisons += r.comparisons();
     mutants += r.mutants_counted();
     killed += r.mutants_killed();
-    for (const MutantResult& m : r.mutants) equivalent += !m.not_counted.empty();
+    for (const MutantResult& m : r.mutants) not_counted += !m.not_counted.empty();
     generated_na += r.generated_na;
-    failed += !r.passed();
     seconds += r.seconds;
     for (const auto& [step, reason] : r.na) ++na[step][reason];
+  }
+  double score() const { return mutants ? static_cast<double>(killed) / static_cast<double>(mutants) : 0; }
+
+  Json json(uint64_t seed) const {
+    return {{"summary", true},
+            {"passed", failed == 0},
+            {"ops", ops},
+            {"ops_failed", failed},
+            {"samples", samples},
+            {"comparisons", comparisons},
+            {"mutants", mutants},
+            {"mutants_killed", killed},
+            {"score", score()},
+            {"mutants_not_counted", not_counted},
+            {"generated_na", generated_na},
+            {"na", na},
+            {"seed", seed},
+            {"seconds", seconds}};
+  }
+  std::string text(uint64_t seed) const {
+    std::string out =
+        str(failed ? "FAIL " : "ok   ", ops, " ops, ", failed, " failed; ", samples, " samples, ", comparisons,
+            " comparisons; ", killed, " of ", mutants, " wrong backwards rejected (", not_counted, " equivalent, ",
+            generated_na, " generated ones would change nothing); seed ", seed, "\n");
+    for (const auto& [step, reasons] : na)
+      for (const auto& [reason, count] : reasons) out += str("     ", step, " n/a for ", count, " ops: ", reason, "\n");
+    return out;
+  }
+};
+
+int gradcheck(const Options& o) {
+  const std::vector<const verifier::Entry*> entries = chosen_entries(o.ops);
+  if (o.verify.sample >= 0 && entries.size() != 1)
+    fail<UsageError>("gradcheck", "--sample needs one --op", str(entries.size(), " ops"), "exactly one");
+  Totals totals;
+  std::vector<OpReport> reports;
+  for (const verifier::Entry* e : entries) {
+    OpReport r = verifier::verify_entry(*e, o.verify);
+    totals.add(r);
     if (o.json)
       std::cout << to_json(r).dump() << std::endl;
     else
       std::cout << r.to_string() << std::flush;
+    reports.push_back(std::move(r));
   }
-  const double score = mutants ? static_cast<double>(killed) / static_cast<double>(mutants) : 0;
-  if (o.json) {
-    const Json summary{{"summary", true},
-                       {"passed", failed == 0},
-                       {"ops", entries.size()},
-                       {"ops_failed", failed},
-                       {"samples", samples},
-                       {"comparisons", comparisons},
-                       {"mutants", mutants},
-                       {"mutants_killed", killed},
-                       {"score", score},
-                       {"mutants_not_counted", equivalent},
-                       {"generated_na", generated_na},
-                       {"na", na},
-                       {"seed", o.verify.seed},
-                       {"seconds", seconds}};
-    std::cout << summary.dump() << std::endl;
-  } else {
-    std::cout << str(failed ? "FAIL " : "ok   ", entries.size(), " ops, ", failed, " failed; ", samples, " samples, ",
-                     comparisons, " comparisons; ", killed, " of ", mutants, " wrong backwards rejected (", equivalent,
-                     " equivalent or not applicable, ", generated_na, " generated ones change nothing); seed ",
-                     o.verify.seed, "\n");
-    for (const auto& [step, reasons] : na)
-      for (const auto& [reason, count] : reasons)
-        std::cout << "     " << step << " n/a for " << count << " ops: " << reason << "\n";
+  if (!o.html.empty()) {
+    std::vector<ErrorMap> maps;
+    for (size_t i = 0; i < entries.size(); ++i) maps.push_back(error_map(*entries[i], reports[i], o.verify));
+    write_file_atomically(o.html, html_page(reports, maps, o.verify));
   }
-  return failed ? 1 : 0;
+  if (o.json)
+    std::cout << totals.json(o.verify.seed).dump() << std::endl;
+  else
+    std::cout << totals.text(o.verify.seed);
+  return totals.failed ? 1 : 0;
 }
 
 const Command command("gradcheck", "verify the backward of every op and node", [](CLI::App& app) {
@@ -146,8 +196,10 @@ const Command command("gradcheck", "verify the backward of every op and node", [
   app.add_option("--sample", o->verify.sample, "only this sample of the op")
       ->check(CLI::Range(0, std::numeric_limits<int>::max()));
   app.add_flag("--quick", o->verify.quick, "fewer draws, masks and layouts");
+  app.add_flag("--accuracy", o->accuracy, "instead: errors in units in the last place, against long double");
+  app.add_option("--html", o->html, "also write the results as one page")->type_name("FILE");
   app.add_flag("--json", o->json, "one JSON object per op and one summary on standard output");
-  return [o] { return gradcheck(*o); };
+  return [o] { return o->accuracy ? accuracy(*o) : gradcheck(*o); };
 });
 
 }  // namespace

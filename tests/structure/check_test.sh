@@ -44,6 +44,8 @@ plant 'no fast-math' core/tensor.cpp '#pragma GCC optimize("fast-math")'
 plant 'no semicolon in a test name' tests/core/planted.cpp 'TEST_CASE("one; two") { int x; }'
 plant 'no semicolon in a test name' tests/nn/planted.cpp 'TEMPLATE_TEST_CASE(
     "a long name: one; two", "", float) {}'
+plant 'every op is in AllOps' autograd/ops/planted.h 'struct Planted { static constexpr std::string_view name = "planted"; };'
+plant 'every op is in AllOps' autograd/ops/indexing.h 'using Largest = Extreme<true>;'
 plant 'links of the README lead somewhere' README.md 'see [this](core/nowhere.h)'
 plant 'no other name at the top' utils.cpp '// a stray file'
 mkdir "$copy/build"

@@ -1,0 +1,178 @@
+#include "autograd/verify/html.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "autograd/verify/checks.h"
+#include "core/hash.h"
+
+namespace bg {
+namespace {
+
+std::string number(double x, const char* format) {
+  char text[64];
+  std::snprintf(text, sizeof text, format, x);
+  return text;
+}
+
+std::string escaped(const std::string& text) {
+  std::string out;
+  for (char c : text) {
+    if (c == '<')
+      out += "&lt;";
+    else if (c == '>')
+      out += "&gt;";
+    else if (c == '&')
+      out += "&amp;";
+    else if (c == '"')
+      out += "&quot;";
+    else
+      out += c;
+  }
+  return out;
+}
+
+constexpr const char* kStyle = R"(
+:root { color-scheme: light dark; --page: #fcfcfb; --card: #ffffff; --ink: #1b1f24; --soft: #5b6570; --line: #dfe3e8;
+  --heat: 184, 66, 18; --good: #1a7f37; --bad: #c62828; }
+@media (prefers-color-scheme: dark) { :root { --page: #14171a; --card: #1c2126; --ink: #e6e9ec; --soft: #9aa5b1;
+  --line: #333b44; --heat: 255, 158, 94; --good: #57c272; --bad: #ff7b72; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; max-width: 76rem; padding: 1.5rem; background: var(--page); color: var(--ink);
+  font: 15px/1.5 system-ui, sans-serif; }
+h1 { font-size: 1.5rem; margin: 0 0 .25rem; } h2 { font-size: 1.15rem; margin: 2rem 0 .5rem; }
+p { margin: .25rem 0; color: var(--soft); max-width: 60rem; } strong { color: var(--ink); }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
+th, td { padding: .3rem .6rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
+th { color: var(--soft); font-weight: 600; } th:first-child, td:first-child { text-align: left; }
+.good { color: var(--good); } .bad { color: var(--bad); font-weight: 600; } .soft { color: var(--soft); }
+.cards { display: grid; grid-template-columns: repeat(auto-fill, minmax(15rem, 1fr)); gap: .8rem; }
+.card { background: var(--card); border: 1px solid var(--line); border-radius: .5rem; padding: .7rem; overflow: hidden; }
+.card b { display: block; } .card span { display: block; color: var(--soft); font-size: .82rem; overflow-wrap: anywhere; }
+svg { display: block; margin-top: .5rem; max-width: 100%; } svg rect { stroke: var(--line); stroke-width: .02; }
+pre { background: var(--card); border: 1px solid var(--line); border-radius: .5rem; padding: .7rem; overflow-x: auto; }
+.scale { display: inline-flex; gap: .4rem; align-items: center; color: var(--soft); font-size: .85rem; }
+.scale i { width: 1.2rem; height: .8rem; display: inline-block; border: 1px solid var(--line); }
+)";
+
+// 0 for an exact zero, 1 at the tolerance of V2; logarithmic between.
+double heat(double error) {
+  constexpr double kFloor = 1e-18;
+  if (!(error > 0)) return std::isnan(error) ? 1 : 0;
+  const double t = std::log10(error / kFloor) / std::log10(verifier::kTolerance.exact / kFloor);
+  return std::clamp(0.08 + 0.92 * t, 0.08, 1.0);
+}
+
+std::string heat_map(const ErrorMap& m) {
+  const int64_t n = static_cast<int64_t>(m.error.size());
+  const int64_t columns = m.shape.rank() ? std::max<int64_t>(1, m.shape.back()) : 1, rows = (n + columns - 1) / columns;
+  // cells stay squares of a readable size; wide maps shrink to the card
+  const double width = std::min<double>(220, 22.0 * static_cast<double>(columns));
+  std::string out = str("<svg role=\"img\" aria-label=\"errors of ", escaped(m.input), "\" viewBox=\"0 0 ", columns,
+                        " ", rows, "\" width=\"", width, "\">");
+  for (int64_t i = 0; i < n; ++i)
+    out += str("<rect x=\"", i % columns, "\" y=\"", i / columns,
+               "\" width=\"1\" height=\"1\" style=\"fill:rgba(var(--heat),", number(heat(m.error[i]), "%.2f"),
+               ")\"><title>", escaped(verifier::describe_index(m.shape, i)), ": ", number(m.error[i], "%.2e"),
+               "</title></rect>");
+  return out + "</svg>";
+}
+
+std::string cell(const OpReport& r, Step step) {
+  const StepCount& c = r.count(step);
+  if (r.failed(step)) return str("<td class=\"bad\">", number(c.worst, "%.1e"), " wrong</td>");
+  if (c.comparisons == 0) return "<td class=\"soft\">n/a</td>";
+  return str("<td>", c.worst == 0 ? "exact" : number(c.worst, "%.1e"), "</td>");
+}
+
+std::string second_cells(const OpReport& r) {
+  if (r.jvp_error < 0 && !r.failed(Step::V8) && r.count(Step::V8).comparisons > 0)
+    return "<td class=\"soft\">refused</td><td class=\"soft\">refused</td>";
+  if (r.jvp_error < 0) return "<td class=\"soft\">n/a</td>" + cell(r, Step::V8);
+  return str("<td>", r.jvp_error == 0 ? "exact" : number(r.jvp_error, "%.1e"), "</td>", cell(r, Step::V8));
+}
+
+std::string table_row(const OpReport& r) {
+  const bool all = r.mutants_killed() == r.mutants_counted();
+  return str("<tr><td><span class=\"", r.passed() ? "good\">✓" : "bad\">✗", "</span> ", escaped(r.op), "</td>",
+             cell(r, Step::V1), cell(r, Step::V2), second_cells(r), cell(r, Step::V7), "<td class=\"", all ? "" : "bad",
+             "\">", r.mutants_killed(), " of ", r.mutants_counted(), "</td></tr>\n");
+}
+
+}  // namespace
+
+ErrorMap error_map(const verifier::Entry& entry, const OpReport& report, const VerifyOptions& options) {
+  ErrorMap m;
+  if (report.worst_sample < 0) return m;
+  Rng rng(options.seed, hash_bytes(entry.name));
+  const auto points = entry.samples(rng);
+  const verifier::Point& point = *points[static_cast<size_t>(report.worst_sample)];
+  const size_t input = static_cast<size_t>(report.worst_input);
+  const verifier::Subject s(point);
+  const verifier::Forward f = s.forward(point.values);
+  Rng draw = rng.fork(1);
+  const Tensors v = verifier::random_cotangents(f.out, draw);
+  const std::vector<double> a = s.backward(f, v, s.need_all())[input].to_vector<double>();
+  const std::vector<double> b = verifier::exact_gradient(point, f, v, input).to_vector<double>();
+  double scale = 1;
+  for (double x : b) scale = std::max(scale, std::abs(x));
+  for (size_t k = 0; k < a.size(); ++k) m.error.push_back(std::abs(a[k] - b[k]) / scale);
+  m.input = point.inputs[input].name;
+  m.sample = point.label;
+  m.shape = point.values[input].shape();
+  return m;
+}
+
+std::string html_page(const std::vector<OpReport>& reports, const std::vector<ErrorMap>& maps,
+                      const VerifyOptions& options) {
+  int64_t samples = 0, comparisons = 0, counted = 0, killed = 0, failed = 0;
+  std::string rows, cards, failures;
+  for (size_t i = 0; i < reports.size(); ++i) {
+    const OpReport& r = reports[i];
+    samples += r.samples;
+    comparisons += r.comparisons();
+    counted += r.mutants_counted();
+    killed += r.mutants_killed();
+    failed += !r.passed();
+    rows += table_row(r);
+    for (const Failure& f : r.failures) failures += "<pre>" + escaped(f.to_string()) + "</pre>\n";
+    const ErrorMap& m = maps[i];
+    if (m.error.empty()) continue;
+    const double worst = *std::max_element(m.error.begin(), m.error.end());
+    cards += str("<div class=\"card\"><b>", escaped(r.op), "</b><span>gradient of ", escaped(m.input), " ", m.shape,
+                 ", sample ", escaped(m.sample), "</span><span>largest error ",
+                 worst == 0 ? "0 (exact)" : number(worst, "%.1e"), "</span>", heat_map(m), "</div>\n");
+  }
+  std::string scale = "<div class=\"scale\">exact";
+  for (double e : {0.0, 1e-17, 1e-16, 1e-15, 1e-14, 1e-13, 1e-12, 1e-11})
+    scale += str("<i title=\"", e, "\" style=\"background:rgba(var(--heat),", number(heat(e), "%.2f"), ")\"></i>");
+  scale += str(number(verifier::kTolerance.exact, "%.0e"), " (rejected)</div>");
+  return str(
+      "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
+      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>Boostgrad: verified "
+      "gradients</title>\n"
+      "<style>",
+      kStyle, "</style></head><body>\n<h1>Verified gradients</h1>\n<p><strong class=\"", failed ? "bad" : "good", "\">",
+      failed ? str(failed, " of ", reports.size(), " ops failed") : str("all ", reports.size(), " ops pass"),
+      "</strong>: ", samples, " samples, ", comparisons, " comparisons, ", killed, " of ", counted,
+      " planted errors rejected; seed ", options.seed, options.quick ? ", quick" : "", ".</p>\n", failures,
+      "<h2>Ops</h2>\n<p>Worst errors, on the scale of each step's tolerance. Forward: against the reference. Vjp: the "
+      "backward "
+      "against dual numbers. Jvp: forward mode by double backward, against dual numbers. Double backward: against "
+      "differences "
+      "of the backward; an op that cannot offer one refuses. f32: its backward against f64.</p>\n<div "
+      "class=\"scroll\"><table>\n"
+      "<thead><tr><th>op</th><th>forward</th><th>vjp</th><th>jvp</th><th>double backward</th><th>f32</th>"
+      "<th>planted errors rejected</th></tr></thead>\n<tbody>\n",
+      rows,
+      "</tbody></table></div>\n<h2>Where each op is least exact</h2>\n<p>The error of every element of the gradient "
+      "that came "
+      "off worst, against dual numbers, relative to the largest element or 1. Rows and columns are the tensor's; hover "
+      "for "
+      "the numbers.</p>\n",
+      scale, "\n<div class=\"cards\">\n", cards, "</div>\n</body></html>\n");
+}
+
+}  // namespace bg

@@ -12,7 +12,7 @@ struct ErrorMap {
   std::vector<double> error;  ///< |analytic - exact| / max(1, max|exact|), row-major; empty: nothing was measured
 };
 
-/// Of the input and sample at which V2's error was largest.
+/// Of the input and sample where the largest error is found; looks at no more than a few thousand elements.
 ErrorMap error_map(const verifier::Entry& entry, const OpReport& report, const VerifyOptions& options);
 
 /// A table op x {forward, vjp, jvp, double backward, f32 error, mutants killed} and a heat map per op. Needs nothing

@@ -59,9 +59,9 @@ struct OpReport {
   int64_t failure_count = 0;
   std::vector<MutantResult> mutants;  ///< the op's own, then the generated ones by kind
   int64_t generated = 0, generated_killed = 0;
-  int64_t generated_na = 0;                 ///< of a shape that the error cannot have, or changing nothing
-  double jvp_error = -1;                    ///< of J w by double backward (part of V8); negative: not measured
-  int worst_sample = -1, worst_input = -1;  ///< where V2's error is largest, among inputs of at most 512 elements
+  int64_t generated_na = 0;  ///< of a shape that the error cannot have, or changing nothing
+  double jvp_error = -1;     ///< of J w by double backward (part of V8); negative: not measured
+  int worst_sample = -1;     ///< where V2's error is largest
   double seconds = 0;
 
   bool passed() const { return failure_count == 0; }

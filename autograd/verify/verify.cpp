@@ -60,8 +60,9 @@ OpReport verify_entry(const Entry& entry, const VerifyOptions& options) {
     Rng rng(options.seed, hash_bytes(entry.name));
     points = entry.samples(rng);
   });
-  BG_CHECK(options.sample < static_cast<int>(points.size()), "gradcheck", "no such sample", str(options.sample),
-           str("0 to ", points.size() - 1, " for ", entry.name));
+  if (options.sample >= static_cast<int>(points.size()))
+    fail<UsageError>("gradcheck", "no such sample", str(options.sample),
+                     str("0 to ", points.size() - 1, " for ", entry.name));
   bool differentiable = false;
   std::vector<Case> cases;
   for (size_t i = 0; i < points.size(); ++i) {

@@ -302,6 +302,24 @@ TEST_CASE("what proves nothing is rejected by V9") {
   CHECK(rejecting_steps<FalselyDeclaredZero>().count(Step::V9));
 }
 
+TEST_CASE("f32: too large an error is rejected by V7, an op for f64 alone is not") {
+  struct RoughInF32 : Right {
+    static Tensors backward(const Backward<Tensor, Args>& b) {
+      return {num::scale(softmax_gradient(b[0], b.dy()), b.dy().dtype() == DType::f32 ? 1.01 : 1)};
+    }
+  };
+  CHECK(rejecting_steps<RoughInF32>() == std::set{Step::V7});
+  struct OnlyF64 : Right {
+    static Tensor forward(Saved& saved, const Tensors& in, const Args& a) {
+      (void)in[0].data<double>();
+      return Right::forward(saved, in, a);
+    }
+  };
+  const OpReport r = verify<OnlyF64>();
+  CHECK(r.passed());
+  CHECK_THAT(r.na.at("V7"), Contains("refuses f32") && Contains("wrong dtype"));
+}
+
 TEST_CASE("[R21] what an op throws is reported, not thrown") {
   CHECK_THAT(verify<WrongArity>().to_string(), Contains("wrong number of gradients: got 2, expected 1"));
   CHECK_THAT(verify<Throws>().to_string(), Contains("reads a slot that forward did not keep"));
@@ -355,6 +373,7 @@ TEST_CASE("[R4] [R16] [R18] every op passes, and something was looked at in each
       CHECK(r.count(Step::V2).comparisons > 0);
       CHECK(r.mutants_counted() > 0);
     }
+    CHECK(r.na.count("V7") == (r.na.count("V2") ? 1 : 0));  // every op works in f32
     if (r.na.count("V4")) without_compose.insert(r.op);
     samples += r.samples;
     comparisons += r.comparisons();

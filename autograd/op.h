@@ -1,16 +1,16 @@
-// What an op is. One struct in one header holds everything about it; adding it to ops/all.h gives it the profiler
-// label, the row in the op table and all of the verifier's checks.
+// What an op is. One struct in one header holds everything about it; adding it to ops/all.h gives it the row in the op
+// table (boostgrad info) and all of the verifier's checks (boostgrad gradcheck). One that is yours alone needs no list.
 //
-//   struct Tanh {                                             // y = tanh(x);  dx = dy (1 - y^2)
+//   struct Tanh {                                                                   // y = tanh(x);  dx = dy (1 - y^2)
 //     static constexpr std::string_view name = "tanh";
 //     static inline const std::array inputs{In{"x"}};
 //     using Args = NoArgs;
-//     template <class S> static Arrs<S> reference(const Arrs<S>& in, const Args&);       // naive loops, any scalar
-//     static Tensor forward(Saved& saved, const Tensors& in, const Args&);               // the fast kernel
-//     static Vars backward(const Backward<Var, Args>& b);                                // primitive: in Var
-//     arithmetic static std::vector<Sample<Args>> samples(Rng&);                                    // what to verify
-//     it on static std::vector<Mutant<Var, Args>> mutants();                                   // wrong backwards to
-//     reject
+//     template <class S>
+//     static Arrs<S> reference(const Arrs<S>& in, const Args&);             // naive loops, any scalar
+//     static Tensor forward(Saved& saved, const Tensors& in, const Args&);  // the fast kernel
+//     static Vars backward(const Backward<Var, Args>& b);                   // primitive: in Var arithmetic
+//     static std::vector<Sample<Args>> samples(Rng&);                       // what to verify it on
+//     static std::vector<Mutant<Var, Args>> mutants();                      // wrong backwards to reject
 //   };
 //   inline Var tanh(const Var& x) { return apply<Tanh>({}, {x})[0]; }
 //

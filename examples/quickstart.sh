@@ -32,14 +32,18 @@ folder=runs/quickstart-$number
 mkdir -p "$folder"
 data=${DATA:-}
 if [ -z "$data" ]; then
-  data=$folder/king-james.txt
-  if english_text "$data"; then
-    say "Text: the King James Bible, $(wc -w <"$data") words"
+  text=$folder/king-james.txt
+  if english_text "$text"; then
+    say "Text: the King James Bible, $(wc -w <"$text") words; the last 1000 verses are for validation"
+    data=$folder/text
+    mkdir "$data"
+    head -n -1000 "$text" >"$data/train.txt"
+    tail -n 1000 "$text" >"$data/valid.txt"
   else
-    rm -f "$data"
     data=builtin:
     say "Text: none to be had (package bible-kjv); using the built-in made-up language instead"
   fi
+  rm -f "$text"
 fi
 
 train() {
@@ -47,7 +51,7 @@ train() {
     ${STEPS:+--steps "$STEPS" --warmup $((STEPS / 10))} >"$folder/$1.json"
 }
 for model in $models; do
-  stage "train-$model" "Training the $model model" train "$model"
+  show=lines stage "train-$model" "Training the $model model" train "$model"
 done
 
 printf '\n%-10s %12s %8s %14s %14s %10s\n' model parameters steps 'training loss' 'validat. loss' tokens/s

@@ -332,7 +332,10 @@ class Training {
       const double now = seconds_now();
       const double rate = static_cast<double>(predictions_) / (now - begin);
       row["tokens_per_s"] = rate;
-      if (step_ % eval_every_ == 0 || step_ == total_) row["val_loss"] = validate();
+      if (step_ % eval_every_ == 0 || step_ == total_) {
+        progress_.line(str("step ", step_, "/", total_, "  validating on ", valid_->size(), " tokens"));
+        row["val_loss"] = validate();
+      }
       metrics.add(row);
       if (step_ % o_.save_every == 0 || step_ == total_) {
         check_weights();

@@ -9,7 +9,7 @@
 
 namespace bg {
 
-/// The rungs of the ladder; what each proves is told in autograd/verify/README.md.
+/// The rungs of the ladder; what each proves is told in verify.h.
 enum class Step { V1 = 1, V2, V3, V4, V5, V6, V7, V8, V9, V10 };
 inline constexpr int kSteps = 10;
 

@@ -1,6 +1,7 @@
 // boostgrad train: a language model on a text, into a run folder.
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
 #include <iostream>
 
@@ -64,8 +65,8 @@ TrainProgress terminal_progress() {
   TrainProgress p;
   p.say = [live](const std::string& text) { std::fprintf(stderr, "%s%s\n", live ? "\r\033[K" : "", text.c_str()); };
   p.line = [live, last](const std::string& text) {
-    const double now = static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
-    if (now - *last < (live ? 0.2 : 10)) return;
+    const double now = std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+    if (now - *last < (live ? 0.2 : 5)) return;
     *last = now;
     std::fprintf(stderr, live ? "\r\033[K%s" : "%s\n", text.c_str());
     std::fflush(stderr);

@@ -1,6 +1,6 @@
 """Compares Boostgrad's tensor files with the libraries that define them (pip install numpy safetensors).
 
-    formats_vs_python.py --tool build/tests/convert_tool
+    formats_vs_python.py --tool build/release/tests/convert_tool
 
 Writes files with NumPy and with safetensors, has Boostgrad read them and write them again in each format, and compares
 what the libraries then read: every shape, dtype and bit. Also holds that files which only one side supports are refused

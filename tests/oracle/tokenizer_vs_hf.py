@@ -1,8 +1,8 @@
 """Compares Boostgrad's tokenizers with the Hugging Face `tokenizers` library (pip install tokenizers).
 
-    tokenizer_vs_hf.py --tool build/tests/encode_tool ids   TOKENIZER.json TEXT...   the same file, the same ids
-    tokenizer_vs_hf.py --tool build/tests/encode_tool train SIZE TEXT                the same merges from the same text
-    tokenizer_vs_hf.py --tool build/tests/encode_tool stress TOKENIZER.json          ids of made-up difficult text
+    tokenizer_vs_hf.py --tool build/release/tests/encode_tool ids   TOKENIZER.json TEXT...   the same file, the same ids
+    tokenizer_vs_hf.py --tool build/release/tests/encode_tool train SIZE TEXT                the same merges from the same text
+    tokenizer_vs_hf.py --tool build/release/tests/encode_tool stress TOKENIZER.json          ids of made-up difficult text
 
 Prints one line a text and exits with 1 on the first difference.
 """

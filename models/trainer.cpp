@@ -325,11 +325,13 @@ class Training {
     progress_.say(str(model_->parameter_count(), " parameters, ", train_->size(), " training tokens (",
                       tokenizer_->describe(), "), ", total_, " steps, seed ", o_.seed));
     const double start = seconds_now();
+    double in_steps = 0;  // without validations and checkpoints
     const int64_t first = step_;
     while (step_ < total_) {
       const double begin = seconds_now();
       json row = one_step();
       const double now = seconds_now();
+      in_steps += now - begin;
       const double rate = static_cast<double>(predictions_) / (now - begin);
       row["tokens_per_s"] = rate;
       if (step_ % eval_every_ == 0 || step_ == total_) {
@@ -348,7 +350,7 @@ class Training {
     }
     result_.steps = step_;
     result_.seconds = seconds_now() - start;
-    result_.tokens_per_s = static_cast<double>((step_ - first) * predictions_) / std::max(result_.seconds, 1e-9);
+    result_.tokens_per_s = static_cast<double>((step_ - first) * predictions_) / std::max(in_steps, 1e-9);
     finish();
     return result_;
   }

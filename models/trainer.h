@@ -55,8 +55,8 @@ struct TrainResult {
   double train_loss = 0;                   ///< of the last step
   double val_loss = 0, best_val_loss = 0;  ///< last and best
   int64_t best_step = 0, parameters = 0;
-  double test_loss = -1;  ///< of the best weights; negative without a test text
-  double seconds = 0, tokens_per_s = 0;
+  double test_loss = -1;                 ///< of the best weights; negative without a test text
+  double seconds = 0, tokens_per_s = 0;  ///< all of it; the speed of training steps alone
 };
 
 /// Reports of a running training: one line for people, or nothing.

@@ -441,14 +441,21 @@ class Training {
     const std::string who = str("the checkpoint of step ", c->meta["step"].get<int64_t>());
     model_->load_state_dict(c->model, who);
     optimizer_->load_state_dict(c->optimizer, who);
-    step_ = c->meta["step"].get<int64_t>();
-    result_.train_loss = c->meta.value("train_loss", 0.0);
-    result_.best_step = c->meta["best_step"].get<int64_t>();
-    if (result_.best_step > 0) {
-      result_.best_val_loss = c->meta["best_val_loss"].get<double>();
-      result_.val_loss = c->meta["val_loss"].get<double>();
-      check_best();
+    try {
+      step_ = c->meta.at("step").get<int64_t>();
+      result_.train_loss = c->meta.value("train_loss", 0.0);
+      result_.best_step = c->meta.at("best_step").get<int64_t>();
+      if (result_.best_step > 0) {
+        result_.best_val_loss = c->meta.at("best_val_loss").get<double>();
+        result_.val_loss = c->meta.at("val_loss").get<double>();
+      }
+    } catch (const json::exception& e) {
+      fail("checkpoint", str(who, " has damaged metadata"), e.what(), "what train wrote",
+           "remove it to use the one before");
     }
+    BG_CHECK(step_ >= 0 && step_ <= total_, "checkpoint", "a step that this run does not have", str(step_),
+             str("0 to ", total_), "remove it to use the one before");
+    if (result_.best_step > 0) check_best();
     if (c->meta["build"] != build_facts())
       progress_.say(str("the checkpoint was written by another build (", c->meta["build"].dump(), ", now ",
                         build_facts().dump(), "): bits may differ from an unbroken run"));

@@ -114,7 +114,7 @@ int main(int argc, char** argv) {
     errno = 0;
     std::cout.flush();
     if (!std::cout || std::fflush(stdout) != 0 || std::ferror(stdout))  // a full disk must not look like success
-      bg::fail("output", "cannot write the results", errno ? std::strerror(errno) : "a closed standard output");
+      bg::fail("output", "cannot write all results to standard output", errno ? std::strerror(errno) : "");
     return code;
   } catch (const bg::UsageError& e) {
     std::cerr << "boostgrad: " << e.what() << "\n";

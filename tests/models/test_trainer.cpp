@@ -246,3 +246,16 @@ TEST_CASE("a second process in the same folder, and a tokenizer of another run, 
   CHECK_THROWS_WITH(load_run(run.path), Contains("not the tokenizer of this run"));
   CHECK_THROWS_WITH(train(small(4), run.path, true, {}), Contains("not the tokenizer of this run"));
 }
+
+TEST_CASE("a checkpoint whose metadata are wrong is named, not believed") {
+  Scratch run;
+  train(small(4), run.path, false, {});
+  const fs::path file = run.path / "checkpoints" / "step-00000004.safetensors";
+  Checkpoint c = load_checkpoint(file);
+  for (const char* meta : {R"({"step": 4})", R"({"step": 4, "best_step": "x"})", R"({"step": -4, "best_step": 0})",
+                           R"({"step": 99, "best_step": 0})"}) {
+    c.meta = nlohmann::json::parse(meta);
+    save_checkpoint(file, c);
+    CHECK_THROWS_WITH(train(small(4), run.path, true, {}), Contains("[checkpoint]"));
+  }
+}

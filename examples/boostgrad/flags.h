@@ -22,7 +22,8 @@ void set(U& target, const std::optional<T>& value) {
   if (value) target = static_cast<U>(*value);
 }
 
-/// --model, --rounds, ... : the shape of a language model.
+/// --model, --rounds, ... : the shape of a language model. What only boosted models have is kept but unused for others,
+/// so that one command line can compare models.
 struct ModelFlags {
   std::optional<std::string> model, kv, gate, norm;
   std::optional<int64_t> rounds, d_model, layers, heads, seq_len;
@@ -31,8 +32,8 @@ struct ModelFlags {
   void add(CLI::App& app) {
     flag(app, "--model", model, "standard, twicing or boosted");
     flag(app, "--rounds", rounds, "attention rounds of a boosted model (default 2)");
-    flag(app, "--kv", kv, "keys and values of later rounds: input or residual");
-    flag(app, "--gate", gate, "none, scalar, linear or mlp");
+    flag(app, "--kv", kv, "boosted: keys and values of later rounds, input or residual");
+    flag(app, "--gate", gate, "boosted: none, scalar, linear or mlp");
     flag(app, "--norm", norm, "LayerNorm before (pre) or after (post) each part");
     flag(app, "--d-model", d_model, "width of the model");
     flag(app, "--layers", layers, "number of blocks");
@@ -51,12 +52,6 @@ struct ModelFlags {
     set(c.heads, heads);
     set(c.seq_len, seq_len);
     set(c.dropout, dropout);
-    if (c.model == nn::AttentionKind::boosted) return;
-    for (const auto& [option, given] : {std::pair("--rounds", rounds.has_value()), std::pair("--kv", kv.has_value()),
-                                        std::pair("--gate", gate.has_value())})
-      if (given)
-        fail<UsageError>("model", str(option, " has no meaning for this model"), nn::kAttentionNames.name(c.model),
-                         "--model boosted");
   }
 };
 

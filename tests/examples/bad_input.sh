@@ -101,8 +101,7 @@ done <<'ROWS'
 2 clip --clip 0
 2 save-every --save-every 0
 2 model --model transformer
-2 rounds.*standard --model standard --rounds 3
-2 gate.*standard --gate mlp
+2 gate --model standard --gate tall
 2 rounds --model boosted --rounds 0
 2 preset --preset huge
 2 tokenizer --tokenizer bpe:7

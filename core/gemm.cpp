@@ -5,11 +5,11 @@
 
 #include <algorithm>
 #include <limits>
-#include <memory>
 
 #include "core/error.h"
 #include "core/kernels/packed_gemm.h"
 #include "core/parallel.h"
+#include "core/tensor.h"
 
 namespace bg {
 namespace {
@@ -19,9 +19,9 @@ namespace {
 constexpr int64_t kSmallProduct = int64_t{1} << 20;
 
 // The least sides of a product that is worth packing. With 8192 rows, inner and outer sizes of 256 to 1024 and AVX-512,
-// packed products reach 0.77 to 0.88 of the FMA peak on one thread, OpenBLAS 0.3.21 by the same tiles 0.55 to 0.80. And
+// packed products reach 0.76 to 0.92 of the FMA peak, OpenBLAS 0.3.21 by the same tiles 0.55 to 0.80. And
 // the least part of k that is worth a buffer of its own.
-constexpr int64_t kPackedRows = 24, kPackedCols = 32, kPackedDepth = 16, kPartDepth = 1024;
+constexpr int64_t kLeastRows = 24, kLeastCols = 32, kLeastDepth = 16, kPartDepth = 4 * kernels::kPackedDepth;
 constexpr int64_t kSumGrain = int64_t{1} << 14;  // elements of C per chunk when parts are added
 
 void hold_to_one_thread() {
@@ -64,18 +64,18 @@ void add_row(int64_t n, const T* from, T* to) {
   for (int64_t j = 0; j < n; ++j) to[j] += from[j];
 }
 
-// One product on this thread; sizes have been checked. The cases that BLAS libraries disagree on are settled here.
+bool worth_packing(int64_t m, int64_t n, int64_t k) {
+  return m * n * k >= kSmallProduct && m >= kLeastRows && n >= kLeastCols && k >= kLeastDepth &&
+         kernels::packed_gemm_available();
+}
+
+// One product on this thread by the BLAS library; sizes have been checked. The cases that BLAS libraries disagree on
+// are settled here.
 template <class T>
-void product(Trans ta, Trans tb, int64_t m, int64_t n, int64_t k, T alpha, const T* a, int64_t lda, const T* b,
-             int64_t ldb, T beta, T* c, int64_t ldc) {
+void blas_product(Trans ta, Trans tb, int64_t m, int64_t n, int64_t k, T alpha, const T* a, int64_t lda, const T* b,
+                  int64_t ldb, T beta, T* c, int64_t ldc) {
   if (m == 0 || n == 0) return;
   if (k == 0) return scale(m, n, beta, c, ldc);
-  if (m * n * k >= kSmallProduct && m >= kPackedRows && n >= kPackedCols && k >= kPackedDepth &&
-      kernels::packed_gemm_available()) {
-    if (beta != T(0) && beta != T(1)) scale(m, n, beta, c, ldc);
-    return kernels::packed_gemm<T>(ta == Trans::yes, tb == Trans::yes, m, n, k, alpha, a, lda, b, ldb, beta != T(0), c,
-                                   ldc);
-  }
   // BLAS rejects strides below 1, which a matrix with a single short row may have.
   call(ta, tb, m, n, k, alpha, a, std::max<int64_t>(lda, 1), b, std::max<int64_t>(ldb, 1), beta, c, ldc);
 }
@@ -85,27 +85,49 @@ int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 // How a product is cut: into tiles of C and, where C is small and k long, into parts of k whose products are added in
 // order. Depends on the shape alone.
 struct Plan {
+  bool packed;
   int64_t rows, cols;  // of a tile
   int64_t depth;       // of a part of k
+
+  int64_t down(int64_t m) const { return ceil_div(m, rows); }
 };
 
+template <class T>
 Plan plan_for(int64_t batch, int64_t m, int64_t n, int64_t k) {
-  if (m * n * k < kSmallProduct) return {m, n, k};
+  const bool packed = worth_packing(m, n, k);
+  if (m * n * k < kSmallProduct) return {packed, m, n, k};
   // Rows and columns by the sides of register tiles, so that none is cut. Enough tiles to go round among workers:
   // equal ones, since the last to finish sets the time.
-  constexpr int64_t kRows = 516, kCols = 384, kEnough = 8, kUnitRows = 12, kUnitCols = 32;
+  constexpr int64_t kEnough = 8, kUnitRows = 12;
+  constexpr int64_t kCols = 3072 / static_cast<int64_t>(sizeof(T));
   auto equal = [](int64_t size, int64_t pieces, int64_t unit) {
     return std::min(size, ceil_div(ceil_div(size, pieces), unit) * unit);
   };
-  int64_t down = ceil_div(m, kRows), across = ceil_div(n, kCols), parts = 1;
+  int64_t down = ceil_div(m, kernels::kPackedRows<T>), across = ceil_div(n, kCols), parts = 1;
   if (batch * down * across < kEnough && batch == 1)
     parts = std::clamp<int64_t>(k / kPartDepth, 1, ceil_div(kEnough, down * across));
   while (batch * down * across * parts < kEnough && std::max(m / down, n / across) >= 128)
     ++(m / down >= n / across ? down : across);
-  return {equal(m, down, kUnitRows), equal(n, across, kUnitCols), equal(k, parts, 1)};
+  return {packed, equal(m, down, kUnitRows), equal(n, across, kernels::kPackedCols),
+          equal(k, parts, kernels::kPackedDepth)};
 }
 
-// gemm_batched; where there is a bias row, each tile of C starts as it and the product is added.
+// All of op(B) in panels, when several rows of tiles share it and it is no giant; else undefined.
+template <class T>
+Tensor packed_right(const Plan& plan, const kernels::RightOperand<T>& b, int64_t m, int64_t n, int64_t k) {
+  constexpr int64_t kLargest = int64_t{64} << 20;  // bytes
+  const int64_t elements = kernels::packed_elements(k, n);
+  if (!plan.packed || plan.down(m) == 1 || elements * static_cast<int64_t>(sizeof(T)) > kLargest) return {};
+  Tensor packed = Tensor::empty({elements}, dtype_of<T>);
+  T* to = packed.mutable_data<T>("gemm");
+  const int64_t panels = ceil_div(n, kernels::kPackedCols);
+  parallel_for(panels, std::max<int64_t>(1, kSumGrain / (k * kernels::kPackedCols)), [&](int64_t begin, int64_t end) {
+    kernels::pack_right<T>(b, k, n, begin * kernels::kPackedCols, end * kernels::kPackedCols, to);
+  });
+  return packed;
+}
+
+// gemm_batched, plus the row `bias` where there is one.
 template <class T>
 void run(Trans ta, Trans tb, int64_t batch, int64_t m, int64_t n, int64_t k, T alpha, const T* a, int64_t lda,
          int64_t stride_a, const T* b, int64_t ldb, int64_t stride_b, T beta, const T* bias, T* c, int64_t ldc,
@@ -114,11 +136,15 @@ void run(Trans ta, Trans tb, int64_t batch, int64_t m, int64_t n, int64_t k, T a
   check(ta, tb, m, n, k, lda, ldb, ldc);
   BG_CHECK(batch >= 0, "gemm", "negative batch", str(batch));
   if (batch == 0 || m == 0 || n == 0) return;
-  const Plan plan = plan_for(batch, m, n, k);
-  const int64_t across = ceil_div(n, plan.cols), down = ceil_div(m, plan.rows);
+  const Plan plan = plan_for<T>(batch, m, n, k);
+  const int64_t across = ceil_div(n, plan.cols), down = plan.down(m);
   const int64_t parts = k == 0 ? 1 : ceil_div(k, plan.depth), per_product = across * down * parts;
+  const Tensor packed = batch == 1 ? packed_right<T>(plan, {b, ldb, tb == Trans::yes}, m, n, k) : Tensor();
+  const T* whole = packed.defined() ? packed.data<T>() : nullptr;
+  const int64_t packed_cols = whole ? packed.numel() / k : 0;
   // The first part goes straight to C, the others to (m, n) buffers that are added to it afterwards.
-  const std::unique_ptr<T[]> sums(parts > 1 ? new T[(parts - 1) * m * n] : nullptr);
+  Tensor sums = parts > 1 ? Tensor::empty({parts - 1, m, n}, dtype_of<T>) : Tensor();
+  T* const others = parts > 1 ? sums.mutable_data<T>("gemm") : nullptr;
   // Small products of a batch share a chunk.
   const int64_t flops = plan.rows * plan.cols * std::max<int64_t>(plan.depth, 1);
   parallel_for(batch * per_product, std::max<int64_t>(1, kSmallProduct / flops), [&](int64_t begin, int64_t end) {
@@ -127,21 +153,32 @@ void run(Trans ta, Trans tb, int64_t batch, int64_t m, int64_t n, int64_t k, T a
       const int64_t i = in / across * plan.rows, j = in % across * plan.cols, p = part * plan.depth;
       const T* at = a + item * stride_a + (ta == Trans::yes ? p * lda + i : i * lda + p);
       const T* bt = b + item * stride_b + (tb == Trans::yes ? j * ldb + p : p * ldb + j);
-      T* ct = part == 0 ? c + item * stride_c + i * ldc + j : sums.get() + (part - 1) * m * n + i * n + j;
-      const int64_t rows = std::min(plan.rows, m - i), cols = std::min(plan.cols, n - j);
-      if (bias != nullptr && part == 0)
-        for (int64_t r = 0; r < rows; ++r) std::copy_n(bias + j, cols, ct + r * ldc);
-      product(ta, tb, rows, cols, std::min(plan.depth, k - p), alpha, at, lda, bt, ldb,
-              part > 0          ? T(0)
-              : bias != nullptr ? T(1)
-                                : beta,
-              ct, part == 0 ? ldc : n);
+      const bool first = part == 0;
+      T* ct = first ? c + item * stride_c + i * ldc + j : others + (part - 1) * m * n + i * n + j;
+      const int64_t rows = std::min(plan.rows, m - i), cols = std::min(plan.cols, n - j), ld = first ? ldc : n;
+      const int64_t depth = std::min(plan.depth, k - p);
+      if (plan.packed) {
+        const kernels::RightOperand<T> of_tile{bt, ldb, tb == Trans::yes, whole, packed_cols, p, j};
+        const bool add = first && beta != T(0);
+        if (add && beta != T(1)) scale(rows, cols, beta, ct, ld);
+        const T* start = add ? ct : first && bias ? bias + j : nullptr;
+        kernels::packed_gemm<T>(ta == Trans::yes, rows, cols, depth, alpha, at, lda, of_tile, start, add ? ld : 0, ct,
+                                ld);
+        continue;
+      }
+      if (bias != nullptr && first)
+        for (int64_t r = 0; r < rows; ++r) std::copy_n(bias + j, cols, ct + r * ld);
+      blas_product(ta, tb, rows, cols, depth, alpha, at, lda, bt, ldb,
+                   !first            ? T(0)
+                   : bias != nullptr ? T(1)
+                                     : beta,
+                   ct, ld);
     }
   });
   if (parts == 1) return;
   parallel_for(m, std::max<int64_t>(1, kSumGrain / n), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
-      for (int64_t part = 0; part < parts - 1; ++part) add_row(n, sums.get() + (part * m + i) * n, c + i * ldc);
+      for (int64_t part = 0; part < parts - 1; ++part) add_row(n, others + (part * m + i) * n, c + i * ldc);
   });
 }
 
@@ -171,7 +208,10 @@ void gemm_serial(Trans ta, Trans tb, int64_t m, int64_t n, int64_t k, T alpha, c
                  int64_t ldb, T beta, T* c, int64_t ldc) {
   hold_to_one_thread();
   check(ta, tb, m, n, k, lda, ldb, ldc);
-  product(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+  if (!worth_packing(m, n, k)) return blas_product(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+  if (beta != T(0) && beta != T(1)) scale(m, n, beta, c, ldc);
+  kernels::packed_gemm<T>(ta == Trans::yes, m, n, k, alpha, a, lda, {b, ldb, tb == Trans::yes},
+                          beta != T(0) ? c : nullptr, ldc, c, ldc);
 }
 
 std::string blas_description() {

@@ -1,7 +1,7 @@
-// Packed matrix products. For each kDepth rows of B, a block of them is copied into panels as wide as a tile; then each
-// kGroup rows of A are copied into panels as high as a tile and multiplied with all of the block. A panel of A stays in
-// the first cache, the block of B in the second, and tiles of C are read and written once per kDepth. While one group
-// is multiplied, the next is fetched from memory.
+// Packed matrix products. For each kPackedDepth rows of B, blocks of its columns lie in panels as wide as a tile, and
+// all rows of A in panels as high as one, copied when a block first needs them. A panel of A stays in the first cache;
+// the panels of A and a block of B stay in the second; tiles of C are read and written once per kPackedDepth. While one
+// group of rows is multiplied, the next one and the next tile of C are fetched from memory.
 #include "core/kernels/packed_gemm.h"
 
 #include <algorithm>
@@ -18,25 +18,39 @@
 #define BG_CORE_KERNELS_PACKED_GEMM_COMMON
 namespace bg::kernels {
 
-constexpr int64_t kDepth = 256, kWidth = 384;  // the block of B: 384 KiB of floats
-constexpr int64_t kGroup = 48;                 // rows of A: whole cache lines also where A is transposed
-static_assert(kGroup % kTileRows == 0);
-static_assert(kWidth % kTileCols == 0);
+// Columns of a block of B: 384 KiB of any type.
+template <class T>
+constexpr int64_t kBlockCols = 1536 / static_cast<int64_t>(sizeof(T));
+constexpr int64_t kGroup = 48;  // rows of A that are packed together: whole cache lines also where A is transposed
+static_assert(kGroup % kTileRows == 0 && kPackedCols % kTileCols == 0);
+
+// A panel's elements: with rows a power of two apart, its lines would share cache sets; a transposed one is written in
+// whole vectors.
+constexpr int64_t panel_elements(int64_t rows) { return rows * (kPackedDepth + kTileCols / 2); }
+
+// The scratch of a thread: a block of B, then the panels of A.
+template <class T>
+constexpr int64_t kScratch = kPackedDepth* kBlockCols<T> + panel_elements(kPackedRows<T> + kGroup);
 
 template <class T>
-struct PackedOperands {
-  const T *a, *b;
-  int64_t lda, ldb;
-  bool transpose_a, transpose_b;
+struct PackedProduct {
+  bool transpose_a;
+  int64_t m, n, k;
+  T alpha;
+  const T* a;
+  int64_t lda;
+  const RightOperand<T>& b;
+  const T* start;
+  int64_t start_stride;
+  T* c;
+  int64_t ldc;
 };
 
-// The kernels of one instruction set. scratch: kDepth * (kWidth + kGroup) elements.
-template <class T>
-using PackedGemm = void(const PackedOperands<T>&, int64_t m, int64_t n, int64_t k, T alpha, bool add, T* c, int64_t ldc,
-                        T* scratch);
+// The kernels of one instruction set.
 template <class T>
 struct PackedGemmTable {
-  PackedGemm<T>* run;
+  void (*run)(const PackedProduct<T>& x, T* scratch);
+  void (*pack_right)(const RightOperand<T>& b, int64_t k, int64_t n, int64_t first, int64_t end, T* to);
   bool fused_multiply_add;
 };
 
@@ -49,54 +63,93 @@ namespace HWY_NAMESPACE {
 
 // Rows [p, p + depth) of op(B), columns [j, j + width), as panels of tile width, one after the other.
 template <class T>
-HWY_NOINLINE void pack_b(const PackedOperands<T>& x, int64_t p, int64_t depth, int64_t j, int64_t width, int64_t panel,
-                         T* to) {
+HWY_NOINLINE void pack_block(const RightOperand<T>& b, int64_t p, int64_t depth, int64_t j, int64_t width, T* to) {
+  const int64_t panel = 2 * hn::Lanes(TileTag<T>());
   for (int64_t at = 0; at < width; at += panel, to += panel * depth) {
     const int64_t cols = std::min(panel, width - at);
-    if (x.transpose_b) {
-      transpose_into(x.b + (j + at) * x.ldb + p, x.ldb, cols, depth, to, panel);
+    if (b.transposed) {
+      transpose_into(b.data + (j + at) * b.stride + p, b.stride, cols, depth, to, panel);
     } else {
-      copy_into(x.b + p * x.ldb + j + at, x.ldb, depth, cols, to, panel);
-    }
-  }
-}
-
-// Columns [p, p + depth) of op(A), rows [i, i + rows), as panels of (depth, kRows), one after the other.
-template <class T>
-void pack_a(const PackedOperands<T>& x, int64_t i, int64_t rows, int64_t p, int64_t depth, T* to) {
-  for (int64_t at = 0; at < rows; at += kRows, to += kRows * depth) {
-    const int64_t high = std::min<int64_t>(kRows, rows - at);
-    if (x.transpose_a) {
-      copy_into(x.a + p * x.lda + i + at, x.lda, depth, high, to, kRows);
-    } else {
-      transpose_into(x.a + (i + at) * x.lda + p, x.lda, high, depth, to, kRows);
+      copy_into(b.data + p * b.stride + j + at, b.stride, depth, cols, to, panel);
     }
   }
 }
 
 template <class T>
-void packed_gemm(const PackedOperands<T>& x, int64_t m, int64_t n, int64_t k, T alpha, bool add, T* c, int64_t ldc,
-                 T* scratch) {
+void pack_right(const RightOperand<T>& b, int64_t k, int64_t n, int64_t first, int64_t end, T* to) {
+  const int64_t cols = round_up(n, kPackedCols);
+  for (int64_t p = 0; p < k; p += kPackedDepth) {
+    const int64_t depth = std::min(kPackedDepth, k - p);
+    pack_block(b, p, depth, first, std::min(end, n) - first, to + p * cols + first * depth);
+  }
+}
+
+// Rows of A of one product, in panels.
+template <class T>
+class LeftPanels {
+ public:
+  LeftPanels(const PackedProduct<T>& x, T* memory, bool keep) : x_(x), memory_(memory), keep_(keep) {}
+
+  /// Panels of columns [p, p + depth) come next.
+  void go_to(int64_t p, int64_t depth) { p_ = p, depth_ = depth; }
+
+  void pack(int64_t i, int64_t rows) const {
+    for (int64_t r = 0; r < rows; r += kRows) {
+      const int64_t high = std::min<int64_t>(kRows, rows - r);
+      T* to = memory_ + panel_elements(keep_ ? i + r : r);
+      if (x_.transpose_a) {
+        copy_into(x_.a + p_ * x_.lda + i + r, x_.lda, depth_, high, to, kRows);
+      } else {
+        copy_into(x_.a + (i + r) * x_.lda + p_, x_.lda, high, depth_, to, row_stride());
+        std::fill(to + high * row_stride(), to + kRows * row_stride(), T(0));
+      }
+    }
+  }
+  /// Fetches the rows from i on over `steps` steps.
+  Prefetcher<T> fetch(int64_t i, int64_t steps) const {
+    const int64_t rows = std::min(kGroup, x_.m - i);
+    if (rows <= 0) return {};
+    if (x_.transpose_a) return {x_.a + p_ * x_.lda + i, x_.lda, depth_, rows, steps};
+    return {x_.a + i * x_.lda + p_, x_.lda, rows, depth_, steps};
+  }
+  /// Row r of the group that begins at row i.
+  const T* at(int64_t i, int64_t r) const { return memory_ + panel_elements(keep_ ? i + r : r); }
+  int64_t stride() const { return x_.transpose_a ? int64_t{kRows} : row_stride(); }
+
+ private:
+  int64_t row_stride() const { return round_up(depth_, kTileCols / 2) + kTileCols / 2; }
+
+  const PackedProduct<T>& x_;
+  T* memory_;
+  bool keep_;  // all groups stay, for further blocks of columns
+  int64_t p_ = 0, depth_ = 0;
+};
+
+template <Left kLeft, class T>
+void run_as(const PackedProduct<T>& x, T* scratch) {
   const int64_t panel = 2 * hn::Lanes(TileTag<T>());
-  T *right = scratch, *left = scratch + kDepth * kWidth;
-  for (int64_t j = 0; j < n; j += kWidth) {
-    const int64_t width = std::min(kWidth, n - j);
-    for (int64_t p = 0; p < k; p += kDepth) {
-      const int64_t depth = std::min(kDepth, k - p);
-      pack_b(x, p, depth, j, width, panel, right);
-      for (int64_t i = 0; i < m; i += kGroup) {
-        const int64_t rows = std::min(kGroup, m - i), next = std::min(kGroup, m - i - rows);
-        pack_a(x, i, rows, p, depth, left);
+  LeftPanels<T> left(x, scratch + kPackedDepth * kBlockCols<T>, x.n > kBlockCols<T>);
+  for (int64_t p = 0; p < x.k; p += kPackedDepth) {
+    const int64_t depth = std::min(kPackedDepth, x.k - p);
+    const Start<T> start = p > 0 ? Start<T>{x.c, x.ldc} : Start<T>{x.start, x.start_stride};
+    left.go_to(p, depth);
+    for (int64_t j = 0; j < x.n; j += kBlockCols<T>) {
+      const int64_t width = std::min(kBlockCols<T>, x.n - j);
+      const T* right = x.b.packed + (x.b.row + p) * x.b.packed_cols + (x.b.col + j) * depth;
+      if (!x.b.packed) pack_block(x.b, p, depth, j, width, scratch), right = scratch;
+      for (int64_t i = 0; i < x.m; i += kGroup) {
+        const int64_t rows = std::min(kGroup, x.m - i);
         const int64_t tiles = (rows + kRows - 1) / kRows * ((width + panel - 1) / panel);
-        const T* after = x.transpose_a ? x.a + p * x.lda + i + rows : x.a + (i + rows) * x.lda + p;
-        Prefetcher<T> fetch(after, x.lda, x.transpose_a ? depth : next, x.transpose_a ? next : depth,
-                            next > 0 ? tiles : 0);
+        if (j == 0) left.pack(i, rows);
+        Prefetcher<T> fetch_left = j == 0 ? left.fetch(i + kGroup, tiles) : Prefetcher<T>();
         for (int64_t r = 0; r < rows; r += kRows) {
+          const int64_t high = std::min<int64_t>(kRows, rows - r);
           for (int64_t at = 0; at < width; at += panel) {
-            fetch.step();
-            exact_tile<Left::kColMajor>(std::min<int64_t>(kRows, rows - r), std::min(panel, width - at), depth,
-                                        left + r * depth, int64_t{kRows}, right + at * depth, panel, alpha,
-                                        c + (i + r) * ldc + j + at, ldc, add || p > 0);
+            T* c = x.c + (i + r) * x.ldc + j + at;
+            fetch_left.step();
+            for (int64_t e = 0; e < high; ++e) hwy::Prefetch(c + e * x.ldc), hwy::Prefetch(c + e * x.ldc + panel / 2);
+            exact_tile<kLeft>(high, std::min(panel, width - at), depth, left.at(i, r), left.stride(),
+                              right + at * depth, panel, x.alpha, c, x.ldc, start.from(i + r, j + at));
           }
         }
       }
@@ -105,7 +158,12 @@ void packed_gemm(const PackedOperands<T>& x, int64_t m, int64_t n, int64_t k, T 
 }
 
 template <class T>
-constexpr PackedGemmTable<T> packed_gemm_table = {&packed_gemm<T>, HWY_NATIVE_FMA == 1};
+void run(const PackedProduct<T>& x, T* scratch) {
+  x.transpose_a ? run_as<Left::kColMajor>(x, scratch) : run_as<Left::kRowMajor>(x, scratch);
+}
+
+template <class T>
+constexpr PackedGemmTable<T> packed_gemm_table = {&run<T>, &pack_right<T>, HWY_NATIVE_FMA == 1};
 const PackedGemmTable<float>* packed_gemm_f32() { return &packed_gemm_table<float>; }
 const PackedGemmTable<double>* packed_gemm_f64() { return &packed_gemm_table<double>; }
 
@@ -138,18 +196,32 @@ const PackedGemmTable<T>& kernels() {
 bool packed_gemm_available() { return kernels<float>().fused_multiply_add; }
 
 template <class T>
-void packed_gemm(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, T alpha, const T* a, int64_t lda,
-                 const T* b, int64_t ldb, bool add, T* c, int64_t ldc) {
-  // Kept by each thread: of fixed size, and large enough that fresh pages would cost more than a small product.
-  thread_local const auto scratch = hwy::AllocateAligned<T>(kDepth * (kWidth + kGroup));
-  BG_CHECK(scratch, "gemm", "no memory for scratch");
-  kernels<T>().run({a, b, lda, ldb, transpose_a, transpose_b}, m, n, k, alpha, add, c, ldc, scratch.get());
+void pack_right(const RightOperand<T>& b, int64_t k, int64_t n, int64_t first, int64_t end, T* to) {
+  kernels<T>().pack_right(b, k, n, first, end, to);
 }
 
-template void packed_gemm<float>(bool, bool, int64_t, int64_t, int64_t, float, const float*, int64_t, const float*,
-                                 int64_t, bool, float*, int64_t);
-template void packed_gemm<double>(bool, bool, int64_t, int64_t, int64_t, double, const double*, int64_t, const double*,
-                                  int64_t, bool, double*, int64_t);
+template <class T>
+void packed_gemm(bool transpose_a, int64_t m, int64_t n, int64_t k, T alpha, const T* a, int64_t lda,
+                 const RightOperand<T>& b, const T* start, int64_t start_stride, T* c, int64_t ldc) {
+  // Kept by each thread: of fixed size, and large enough that fresh pages would cost more than a small product.
+  thread_local const auto scratch = hwy::AllocateAligned<T>(kScratch<T>);
+  BG_CHECK(scratch, "gemm", "no memory for scratch");
+  for (int64_t i = 0; i < m; i += kPackedRows<T>) {
+    const int64_t rows = std::min(kPackedRows<T>, m - i);
+    const T* at = start ? start + i * start_stride : nullptr;
+    kernels<T>().run(
+        {transpose_a, rows, n, k, alpha, transpose_a ? a + i : a + i * lda, lda, b, at, start_stride, c + i * ldc, ldc},
+        scratch.get());
+  }
+}
+
+#define BG_PACKED_GEMM(T)                                                                                     \
+  template void pack_right<T>(const RightOperand<T>&, int64_t, int64_t, int64_t, int64_t, T*);                \
+  template void packed_gemm<T>(bool, int64_t, int64_t, int64_t, T, const T*, int64_t, const RightOperand<T>&, \
+                               const T*, int64_t, T*, int64_t);
+BG_PACKED_GEMM(float)
+BG_PACKED_GEMM(double)
+#undef BG_PACKED_GEMM
 
 }  // namespace bg::kernels
 #endif  // HWY_ONCE

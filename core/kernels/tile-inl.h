@@ -50,10 +50,19 @@ enum class Left { kRowMajor, kColMajor };
 
 // The right operand, (k, n): b(p, j) = data[p * row + j]. Rows must be readable up to a multiple of kTileCols.
 
-// c (R x V vectors) = alpha a b, or += . a: R rows.
+// What a product is added to: nothing, or rows at a stride - those of C itself, or one bias row at stride 0.
+template <class T>
+struct Start {
+  const T* row = nullptr;
+  int64_t stride = 0;
+
+  Start from(int64_t i, int64_t j) const { return row ? Start{row + i * stride + j, stride} : *this; }
+};
+
+// c (R x V vectors) = alpha a b + start. a: R rows.
 template <int R, int V, Left kLeft, class T>
 HWY_NOINLINE void tile(int64_t k, const T* HWY_RESTRICT a, int64_t lda, const T* HWY_RESTRICT b, int64_t ldb, T alpha,
-                       T* HWY_RESTRICT c, int64_t ldc, bool add) {
+                       T* c, int64_t ldc, Start<T> start) {
   const TileTag<T> d;
   const int64_t lanes = hn::Lanes(d);
   using Vec = hn::Vec<decltype(d)>;
@@ -87,7 +96,8 @@ HWY_NOINLINE void tile(int64_t k, const T* HWY_RESTRICT a, int64_t lda, const T*
 #pragma GCC unroll 4
     for (int v = 0; v < V; ++v) {
       T* to = c + r * ldc + v * lanes;
-      hn::StoreU(add ? hn::MulAdd(factor, sum[r][v], hn::LoadU(d, to)) : hn::Mul(factor, sum[r][v]), d, to);
+      const T* from = start.row + r * start.stride + v * lanes;
+      hn::StoreU(start.row ? hn::MulAdd(factor, sum[r][v], hn::LoadU(d, from)) : hn::Mul(factor, sum[r][v]), d, to);
     }
   }
 }
@@ -95,31 +105,32 @@ HWY_NOINLINE void tile(int64_t k, const T* HWY_RESTRICT a, int64_t lda, const T*
 // The smallest tile that covers the given rows and columns; it may write beyond them.
 template <Left kLeft, class T>
 HWY_INLINE void covering_tile(int64_t rows, int64_t cols, int64_t k, const T* a, int64_t lda, const T* b, int64_t ldb,
-                              T alpha, T* c, int64_t ldc, bool add) {
+                              T alpha, T* c, int64_t ldc, Start<T> start) {
   constexpr int kFew = kRows / 3;
   const bool narrow = cols <= static_cast<int64_t>(hn::Lanes(TileTag<T>()));
   if (rows > kFew) {
-    narrow ? tile<kRows, 1, kLeft>(k, a, lda, b, ldb, alpha, c, ldc, add)
-           : tile<kRows, 2, kLeft>(k, a, lda, b, ldb, alpha, c, ldc, add);
+    narrow ? tile<kRows, 1, kLeft>(k, a, lda, b, ldb, alpha, c, ldc, start)
+           : tile<kRows, 2, kLeft>(k, a, lda, b, ldb, alpha, c, ldc, start);
   } else if (rows > 1) {
-    narrow ? tile<kFew, 1, kLeft>(k, a, lda, b, ldb, alpha, c, ldc, add)
-           : tile<kFew, 2, kLeft>(k, a, lda, b, ldb, alpha, c, ldc, add);
+    narrow ? tile<kFew, 1, kLeft>(k, a, lda, b, ldb, alpha, c, ldc, start)
+           : tile<kFew, 2, kLeft>(k, a, lda, b, ldb, alpha, c, ldc, start);
   } else {
-    narrow ? tile<1, 1, kLeft>(k, a, lda, b, ldb, alpha, c, ldc, add)
-           : tile<1, 2, kLeft>(k, a, lda, b, ldb, alpha, c, ldc, add);
+    narrow ? tile<1, 1, kLeft>(k, a, lda, b, ldb, alpha, c, ldc, start)
+           : tile<1, 2, kLeft>(k, a, lda, b, ldb, alpha, c, ldc, start);
   }
 }
 
 // The tile at an edge: writes the given rows and columns only.
 template <Left kLeft, class T>
 HWY_INLINE void exact_tile(int64_t rows, int64_t cols, int64_t k, const T* a, int64_t lda, const T* b, int64_t ldb,
-                           T alpha, T* c, int64_t ldc, bool add) {
+                           T alpha, T* c, int64_t ldc, Start<T> start) {
   const int64_t width = 2 * hn::Lanes(TileTag<T>());
-  if (rows == kRows && cols == width) return tile<kRows, 2, kLeft>(k, a, lda, b, ldb, alpha, c, ldc, add);
+  if (rows == kRows && cols == width) return tile<kRows, 2, kLeft>(k, a, lda, b, ldb, alpha, c, ldc, start);
   HWY_ALIGN T whole[kTileRows * kTileCols];
-  covering_tile<kLeft>(rows, cols, k, a, lda, b, ldb, alpha, whole, width, false);
+  covering_tile<kLeft>(rows, cols, k, a, lda, b, ldb, alpha, whole, width, {});
   for (int64_t r = 0; r < rows; ++r)
-    for (int64_t x = 0; x < cols; ++x) c[r * ldc + x] = (add ? c[r * ldc + x] : T(0)) + whole[r * width + x];
+    for (int64_t x = 0; x < cols; ++x)
+      c[r * ldc + x] = (start.row ? start.row[r * start.stride + x] : T(0)) + whole[r * width + x];
 }
 
 // The part [begin, end) of the inner dimension that a tile needs; empty: none.
@@ -147,10 +158,11 @@ HWY_INLINE void product(int64_t m, int64_t n, const T* a, int64_t lda, const T* 
       const T* left = kLeft == Left::kRowMajor ? a + i * lda + p.begin : a + p.begin * lda + i;
       const T* right = b + p.begin * ldb + j;
       T* to = c + i * ldc + j;
+      const Start<T> start = add ? Start<T>{to, ldc} : Start<T>{};
       if constexpr (kEdge == Edge::kPadded) {
-        covering_tile<kLeft>(rows, cols, k, left, lda, right, ldb, alpha, to, ldc, add);
+        covering_tile<kLeft>(rows, cols, k, left, lda, right, ldb, alpha, to, ldc, start);
       } else {
-        exact_tile<kLeft>(rows, cols, k, left, lda, right, ldb, alpha, to, ldc, add);
+        exact_tile<kLeft>(rows, cols, k, left, lda, right, ldb, alpha, to, ldc, start);
       }
     }
   }
@@ -160,11 +172,13 @@ HWY_INLINE void product(int64_t m, int64_t n, const T* a, int64_t lda, const T* 
 template <class T>
 void copy_into(const T* from, int64_t stride, int64_t rows, int64_t cols, T* to, int64_t width) {
   const TileTag<T> d;
+  const hn::CappedTag<T, 32 / sizeof(T)> half;
   const hn::CappedTag<T, 16 / sizeof(T)> small;
-  const int64_t lanes = hn::Lanes(d), small_lanes = hn::Lanes(small);
+  const int64_t lanes = hn::Lanes(d), half_lanes = hn::Lanes(half), small_lanes = hn::Lanes(small);
   for (int64_t r = 0; r < rows; ++r, from += stride, to += width) {
     int64_t x = 0;
     for (; x + lanes <= cols; x += lanes) hn::StoreU(hn::LoadU(d, from + x), d, to + x);
+    for (; x + half_lanes <= cols; x += half_lanes) hn::StoreU(hn::LoadU(half, from + x), half, to + x);
     for (; x + small_lanes <= cols; x += small_lanes) hn::StoreU(hn::LoadU(small, from + x), small, to + x);
     for (; x < cols; ++x) to[x] = from[x];
     for (; x < width; ++x) to[x] = T(0);

@@ -115,6 +115,20 @@ TEST_CASE("a long inner dimension is cut into parts and still agrees with naive 
   }
 }
 
+TEMPLATE_TEST_CASE("gemm agrees with naive sums where rows of tiles share a packed operand", "", float, double) {
+  using Shape = std::array<int64_t, 3>;
+  for (auto [ta, tb, shape] : {std::tuple{Trans::no, Trans::no, Shape{300, 430, 290}},
+                               {Trans::no, Trans::yes, Shape{300, 430, 290}},
+                               {Trans::yes, Trans::no, Shape{300, 40, 2100}}}) {
+    const Product<TestType> p{ta, tb, shape[0], shape[1], shape[2], 1};
+    const auto a = randoms<TestType>(p.a_size(), 1), b = randoms<TestType>(p.b_size(), 2),
+               before = randoms<TestType>(p.c_size(), 3);
+    auto c = before;
+    bg::gemm<TestType>(ta, tb, p.m, p.n, p.k, 1, a.data(), p.lda(), b.data(), p.ldb(), 1, c.data(), p.ldc());
+    CHECK(p.error(1, a, b, 1, before, c) <= (sizeof(TestType) == 4 ? 1e-5 : 2e-14));
+  }
+}
+
 TEST_CASE("gemm agrees with naive sums on every instruction set of this machine") {
   for (const std::string& target : bg::simd_targets()) {
     bg::use_simd_target(target);

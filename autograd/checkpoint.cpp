@@ -79,6 +79,7 @@ Vars checkpoint(const std::function<Vars(const Vars&)>& f, const Vars& inputs, c
   if (!detail::should_record(all, infos)) return f(inputs);
   auto node = std::make_shared<CheckpointNode>(f, inputs.size(), rng);
   for (size_t i = 0; i < all.size(); ++i) node->saved.keep_input(static_cast<int>(i), all[i].value());
+  node->saved.forgo_cheap(all);
   Tensors out;
   {
     NoGrad off;

@@ -32,7 +32,8 @@ void check_forward_finite(std::string_view op, const Tensors& in, const Tensors&
   }
 }
 
-Vars record(std::shared_ptr<Node> node, const Vars& inputs, const std::vector<In>& infos, const Tensors& outputs) {
+Vars record(std::shared_ptr<Node> node, const Vars& inputs, const std::vector<In>& infos, const Tensors& outputs,
+            std::shared_ptr<const Recipe> recipe) {
   node->id = next_node_id();
   node->scope = Scope::current();
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -51,7 +52,7 @@ Vars record(std::shared_ptr<Node> node, const Vars& inputs, const std::vector<In
     meta->requires_grad = true;
     meta->node = node;
     meta->output = static_cast<int>(i);
-    result.emplace_back(outputs[i], std::move(meta));
+    result.emplace_back(outputs[i], std::move(meta), recipe);
   }
   return result;
 }

@@ -22,7 +22,8 @@
 // Variations: an op with a varying number of inputs has, instead of `inputs`,
 // `static std::vector<In> inputs_for(const Args&, size_t count)`. An op with several outputs returns Tensors from
 // forward. An op whose inputs broadcast declares `static constexpr bool broadcasts = true` and returns gradients of the
-// output's shape: the engine sums them down.
+// output's shape: the engine sums them down. An op of one output that costs little beside the memory of that output
+// declares `static constexpr bool cheap = true`: whoever saves its output keeps a recipe and computes it again.
 #pragma once
 
 #include <array>
@@ -116,6 +117,10 @@ inline constexpr bool has_compose = requires(const Vars& in, const typename O::A
   { O::compose(in, a) } -> std::same_as<Vars>;
 };
 template <class O>
+inline constexpr bool is_cheap = requires {
+  requires O::cheap;
+};
+template <class O>
 using GradValue = std::conditional_t<is_primitive<O>, Var, Tensor>;
 
 /// What every op must bring. Leaving out the reference, the samples or the mutants does not compile.
@@ -161,7 +166,8 @@ Vars saved_vars(const Saved& saved, const Node& node, const std::shared_ptr<Node
 Vars backward_through(const std::function<Vars(const Vars&)>& compose, const Vars& inputs, const Vars& cotangents,
                       const Need& need);
 /// Fills in ids, scope, edges; returns the outputs as Vars of the node.
-Vars record(std::shared_ptr<Node> node, const Vars& inputs, const std::vector<In>& infos, const Tensors& outputs);
+Vars record(std::shared_ptr<Node> node, const Vars& inputs, const std::vector<In>& infos, const Tensors& outputs,
+            std::shared_ptr<const Recipe> recipe = nullptr);
 bool should_record(const Vars& inputs, const std::vector<In>& infos);
 
 }  // namespace detail
@@ -176,6 +182,10 @@ class OpNode final : public Node {
   }
 
   Saved saved;
+  void forgo_cheap(const Vars& inputs) {
+    saved.forgo_cheap(inputs);
+    all_inputs_.forgo_cheap(inputs);
+  }
 
   std::string_view name() const override { return O::name; }
   std::string input_name(int i) const override { return inputs_of<O>(args_, input_values.size())[i].name; }
@@ -217,6 +227,25 @@ class OpNode final : public Node {
   Saved all_inputs_;  // handles for compose; the same storages that the producers hold
 };
 
+/// How to get `output`, of O on `in`, again; null unless O is cheap.
+template <class O>
+std::shared_ptr<const Recipe> recipe_of(const typename O::Args& args, const Vars& in, const Tensor& output) {
+  if constexpr (is_cheap<O>) {
+    auto r = std::make_shared<Recipe>();
+    for (size_t i = 0; i < in.size(); ++i) r->inputs.keep_input(static_cast<int>(i), in[i].value());
+    r->inputs.forgo_cheap(in);
+    r->run = [args](const Tensors& values) {
+      Saved nothing(/*recording=*/false);
+      return run_forward<O>(nothing, values, args)[0];
+    };
+    r->op = O::name;
+    r->version = output.storage()->version();
+    return r;
+  } else {
+    return nullptr;
+  }
+}
+
 /// Runs op O on `in` and records it when grad mode is on and some input requires a gradient.
 template <class O>
 Vars apply(const typename O::Args& args, const Vars& in) {
@@ -231,7 +260,8 @@ Vars apply(const typename O::Args& args, const Vars& in) {
   const Tensors out = run_forward<O>(recorded ? node->saved : scratch, values, args);
   if (AnomalyMode::enabled()) detail::check_forward_finite(O::name, values, out);
   if (!recorded) return Vars(out.begin(), out.end());
-  return detail::record(std::move(node), in, infos, out);
+  node->forgo_cheap(in);
+  return detail::record(std::move(node), in, infos, out, recipe_of<O>(args, in, out[0]));
 }
 
 }  // namespace bg

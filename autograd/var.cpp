@@ -48,10 +48,28 @@ void Var::backward(const Tensor& cotangent, bool retain_graph) const {
 
 bool Need::any() const { return std::find(wanted_.begin(), wanted_.end(), true) != wanted_.end(); }
 
-const Tensor& Saved::get(size_t i, std::string_view op) const {
+void Saved::forgo_cheap(const Vars& inputs) {
+  for (Slot& s : slots_) {
+    if (s.origin != Origin::input) continue;
+    const Var& input = inputs[static_cast<size_t>(s.index)];
+    const Tensor& value = input.value();
+    if (!input.recipe() || s.version != input.recipe()->version || !s.tensor.same_storage(value) ||
+        s.tensor.shape() != value.shape() || s.tensor.strides() != value.strides())
+      continue;
+    s.recipe = input.recipe();
+    s.tensor = Tensor();
+  }
+}
+
+Tensor Saved::get(size_t i, std::string_view op) const {
   BG_CHECK(!released_, op, "the values saved for backward are gone", "a second backward through one graph",
            "one backward per graph", "retain_graph = true the first time");
   const Slot& s = slots_[i];
+  if (s.recipe) {
+    Tensors in;
+    for (size_t k = 0; k < s.recipe->inputs.size(); ++k) in.push_back(s.recipe->inputs.get(k, s.recipe->op));
+    return s.recipe->run(in);
+  }
   if (s.tensor.defined() && s.tensor.storage()->version() != s.version) {
     static constexpr std::string_view kOrigin[] = {"input", "output", "intermediate"};
     const auto kind = kOrigin[static_cast<int>(s.origin)];

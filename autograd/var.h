@@ -15,6 +15,7 @@ namespace bg {
 
 class Node;
 class Var;
+struct Recipe;
 using Vars = std::vector<Var>;
 
 /// Sees a gradient once it is complete. Returns the gradient to use instead, or an undefined Tensor to keep it.
@@ -33,7 +34,8 @@ class Var {
  public:
   Var() = default;
   /*implicit*/ Var(Tensor value, bool requires_grad = false);
-  Var(Tensor value, std::shared_ptr<Meta> meta) : value_(std::move(value)), meta_(std::move(meta)) {}
+  Var(Tensor value, std::shared_ptr<Meta> meta, std::shared_ptr<const Recipe> recipe = nullptr)
+      : value_(std::move(value)), meta_(std::move(meta)), recipe_(std::move(recipe)) {}
 
   const Tensor& value() const { return value_; }
   /// The tensor for writing in place (optimizers). Writing to a value that a graph has saved is found at backward.
@@ -60,10 +62,13 @@ class Var {
   void backward(const Tensor& cotangent = {}, bool retain_graph = false) const;
 
   const std::shared_ptr<Meta>& meta() const { return meta_; }
+  /// How to compute the value again; null unless it is the output of a cheap op.
+  const std::shared_ptr<const Recipe>& recipe() const { return recipe_; }
 
  private:
   Tensor value_;
   std::shared_ptr<Meta> meta_;
+  std::shared_ptr<const Recipe> recipe_;  // here and not in meta_, so that a graph alone does not keep its inputs
 };
 
 /// Which of a node's inputs want a gradient.
@@ -95,9 +100,12 @@ class Saved {
   void keep_output(int output, const Tensor& t) { slots_.push_back({t, version(t), Origin::output, output}); }
   void keep(const Tensor& t) { slots_.push_back({t, version(t), Origin::intermediate, 0}); }
 
+  /// Lets go of kept inputs that are cheap to compute again: their slots hold the recipe instead.
+  void forgo_cheap(const Vars& inputs);
+
   size_t size() const { return slots_.size(); }
-  /// Slot i, checked; `op` is named in the error.
-  const Tensor& get(size_t i, std::string_view op) const;
+  /// Slot i, checked, or computed again; `op` is named in the error.
+  Tensor get(size_t i, std::string_view op) const;
   Origin origin(size_t i) const { return slots_[i].origin; }
   int origin_index(size_t i) const { return slots_[i].index; }
   bool released() const { return released_; }
@@ -113,11 +121,20 @@ class Saved {
     uint64_t version;
     Origin origin;
     int index;
+    std::shared_ptr<const Recipe> recipe = nullptr;  // in place of the tensor
   };
   static uint64_t version(const Tensor& t) { return t.defined() ? t.storage()->version() : 0; }
   std::vector<Slot> slots_;
   bool recording_;
   bool released_ = false;
+};
+
+/// How to compute the output of a cheap op (op.h) again: a normalisation, an activation, a dropout.
+struct Recipe {
+  Saved inputs;
+  std::function<Tensor(const Tensors& inputs)> run;
+  std::string_view op;
+  uint64_t version;  ///< of the output's storage when it was new: a recipe knows nothing of later writes
 };
 
 /// One recorded op. Created by op.h; walked by the engine.

@@ -1,31 +1,101 @@
 #include "core/storage.h"
 
+#include <sys/mman.h>
+
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <set>
+#include <utility>
 
 #include "core/error.h"
 
 namespace bg {
 namespace {
 
-// Best fit among the freed blocks: deterministic, and at most a quarter larger than asked.
+// Blocks from here on are whole pages, straight from the system.
+constexpr size_t kLarge = size_t{1} << 20, kPage = 4096;
+
+// Free pages. Neighbours become one range and ranges are split to fit, so that what four small blocks leave serves a
+// large one, whichever way it was mapped.
+class PageRanges {
+ public:
+  /// Best fit; null when no range is long enough.
+  std::byte* take(size_t bytes) {
+    const auto found = by_size_.lower_bound({bytes, nullptr});
+    if (found == by_size_.end()) return nullptr;
+    const auto [size, p] = *found;
+    remove(p, size);
+    if (size > bytes) insert(p + bytes, size - bytes);
+    return p;
+  }
+
+  void give(std::byte* p, size_t size) {
+    const auto next = by_address_.lower_bound(p);
+    if (next != by_address_.end() && next->first == p + size) {
+      const size_t more = next->second;
+      remove(next->first, more);
+      size += more;
+    }
+    const auto after = by_address_.lower_bound(p);
+    if (after != by_address_.begin()) {
+      const auto [before, length] = *std::prev(after);
+      if (before + length == p) {
+        remove(before, length);
+        p = before;
+        size += length;
+      }
+    }
+    insert(p, size);
+  }
+
+  /// Returns at most `bytes` (whole pages) of the longest range to the system; how many, 0 when nothing is free.
+  size_t unmap(size_t bytes) {
+    if (by_size_.empty()) return 0;
+    const auto [size, p] = *by_size_.rbegin();
+    const size_t gone = std::min(size, bytes);
+    remove(p, size);
+    if (size > gone) insert(p, size - gone);
+    munmap(p + size - gone, gone);
+    return gone;
+  }
+
+ private:
+  void insert(std::byte* p, size_t size) {
+    by_address_.emplace(p, size);
+    by_size_.emplace(size, p);
+  }
+  void remove(std::byte* p, size_t size) {
+    by_address_.erase(p);
+    by_size_.erase({size, p});
+  }
+
+  std::map<std::byte*, size_t> by_address_;
+  std::set<std::pair<size_t, std::byte*>> by_size_;
+};
+
+std::byte* map_pages(size_t bytes) {
+  void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (p == MAP_FAILED) return nullptr;
+  madvise(p, bytes, MADV_HUGEPAGE);  // fewer faults and lookups; where the system has none, nothing changes
+  return static_cast<std::byte*>(p);
+}
+
+// The freed blocks. Small ones are reused by best fit, at most a quarter larger than asked; large ones are page ranges.
 class BlockCache {
  public:
   std::byte* take(size_t bytes, size_t& capacity) {
     std::lock_guard lock(mutex_);
-    auto it = free_.lower_bound(bytes);
-    std::byte* block = nullptr;
-    if (it != free_.end() && it->first <= bytes + bytes / 4) {
-      capacity = it->first;
-      block = it->second;
+    capacity = bytes < kLarge ? bytes : (bytes + kPage - 1) / kPage * kPage;
+    std::byte* block = capacity < kLarge ? take_small(capacity) : pages_.take(capacity);
+    if (block) {
       stats_.cached_bytes -= capacity;
-      free_.erase(it);
     } else {
-      capacity = bytes;
-      trim(bytes);
-      block = static_cast<std::byte*>(std::aligned_alloc(Storage::kAlignment, capacity));
+      trim(capacity);
+      block = capacity < kLarge ? static_cast<std::byte*>(std::aligned_alloc(Storage::kAlignment, capacity))
+                                : map_pages(capacity);
       if (!block)
         fail("storage", "out of memory", str(bytes, " more bytes with ", stats_.live_bytes, " in use"), "free memory",
              "a smaller batch or sequence");
@@ -41,14 +111,16 @@ class BlockCache {
     std::lock_guard lock(mutex_);
     stats_.live_bytes -= capacity;
     stats_.cached_bytes += capacity;
-    free_.emplace(capacity, block);
+    if (capacity < kLarge)
+      small_.emplace(capacity, block);
+    else
+      pages_.give(block, capacity);
   }
 
   void release() {
     std::lock_guard lock(mutex_);
-    for (auto& [size, block] : free_) std::free(block);
-    free_.clear();
-    stats_.cached_bytes = 0;
+    while (drop(stats_.cached_bytes)) {
+    }
   }
 
   MemoryStats stats() {
@@ -61,18 +133,39 @@ class BlockCache {
   }
 
  private:
-  // Before new bytes come from the system, give back cached ones that would lift the total over the high-water mark.
-  void trim(size_t incoming) {
-    while (!free_.empty() && stats_.live_bytes + stats_.cached_bytes + incoming > high_water_) {
-      auto it = std::prev(free_.end());
-      stats_.cached_bytes -= it->first;
+  std::byte* take_small(size_t& capacity) {
+    const auto it = small_.lower_bound(capacity);
+    if (it == small_.end() || it->first > capacity + capacity / 4) return nullptr;
+    capacity = it->first;
+    std::byte* block = it->second;
+    small_.erase(it);
+    return block;
+  }
+
+  // Gives cached memory back to the system, about `bytes` of it; false when there is none.
+  bool drop(size_t bytes) {
+    size_t gone = pages_.unmap((bytes + kPage - 1) / kPage * kPage);
+    if (gone == 0 && !small_.empty()) {
+      const auto it = std::prev(small_.end());
+      gone = it->first;
       std::free(it->second);
-      free_.erase(it);
+      small_.erase(it);
     }
+    stats_.cached_bytes -= gone;
+    return gone > 0;
+  }
+
+  // Before new bytes come from the system, gives back cached ones that would lift the total over the high-water mark by
+  // more than an eighth: with no room at all, every step would exchange some blocks for others.
+  void trim(size_t incoming) {
+    const size_t most = high_water_ + high_water_ / 8;
+    for (size_t total = 0; (total = stats_.live_bytes + stats_.cached_bytes + incoming) > most;)
+      if (!drop(total - most)) return;
   }
 
   std::mutex mutex_;
-  std::multimap<size_t, std::byte*> free_;
+  std::multimap<size_t, std::byte*> small_;
+  PageRanges pages_;
   MemoryStats stats_;
   size_t high_water_ = 0;
 };

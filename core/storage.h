@@ -1,7 +1,7 @@
 // Storage: an aligned, counted block of bytes that tensors share. It knows neither dtype nor shape.
 //
 // Freed blocks are kept for reuse, so a steady training step takes nothing from the system. The blocks kept never make
-// the total exceed the largest number of bytes that were live at once.
+// the total exceed the largest number of bytes that were live at once by more than an eighth.
 #pragma once
 
 #include <cstddef>

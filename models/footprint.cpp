@@ -50,11 +50,11 @@ double parameter_count(const TransformerConfig& c) {
 
 double saved_bytes_per_token(const TransformerConfig& c) {
   const double d = static_cast<double>(c.d_model), mlp = d * static_cast<double>(c.mlp_ratio);
-  double floats = 2 * d + 2 * d;  // x and LN(x) of both parts
+  double floats = 2 * d;  // the inputs of both norms; what the norms give is computed again
   floats += 3 * d + d;            // q, k, v, attention output
   floats += later_rounds(c) * (3 * d + d + (c.gate == Gate::none || c.gate == Gate::scalar ? 0 : d));
   if (c.model == nn::AttentionKind::twicing) floats += d;
-  floats += 2 * mlp;  // before GELU, into the second product
+  floats += mlp;  // before GELU; what follows is computed again
   return 4 * floats * static_cast<double>(c.layers);
 }
 

@@ -13,6 +13,7 @@ Var dropout(const Var& x, double p, MaskKey key);
 /// Saves nothing: the mask is drawn again from its key.
 struct Dropout {
   static constexpr std::string_view name = "dropout";
+  static constexpr bool cheap = true;
   static inline const std::array inputs{In{"x"}};
   struct Args {
     double p = 0.5;

@@ -51,6 +51,7 @@ T* mutable_or_null(Tensor& t, std::string_view writer) {
 /// Saves x, mu and r.
 struct LayerNorm {
   static constexpr std::string_view name = "layer_norm";
+  static constexpr bool cheap = true;
   static std::vector<In> inputs_for(const detail::NormArgs&, size_t count) {
     BG_CHECK(count >= 1 && count <= 3, name, "wrong number of inputs", str(count),
              "1 to 3: x, perhaps gamma, perhaps beta");
@@ -173,6 +174,7 @@ struct LayerNorm {
 /// As for LayerNorm without the mean: dr = -r^2 mean(h dx), so dh = r (dx - h mean(h dx)), a symmetric map. Saves x, r.
 struct RMSNorm {
   static constexpr std::string_view name = "rms_norm";
+  static constexpr bool cheap = true;
   static std::vector<In> inputs_for(const detail::NormArgs&, size_t count) {
     BG_CHECK(count == 1 || count == 2, name, "wrong number of inputs", str(count), "1 or 2: x and perhaps gamma");
     std::vector<In> in{In{"x"}};

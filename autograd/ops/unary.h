@@ -413,6 +413,7 @@ inline Var sigmoid(const Var& x) { return apply<Sigmoid>({}, {x})[0]; }
 /// y = max(x, 0);  dx = dy where x > 0, else 0 (also at 0). Saves x. NaN stays NaN.
 struct Relu {
   static constexpr std::string_view name = "relu";
+  static constexpr bool cheap = true;
   static inline const std::array inputs{In{"x"}};
   using Args = NoArgs;
 
@@ -447,6 +448,7 @@ inline Var relu(const Var& x) { return apply<Relu>({}, {x})[0]; }
 /// y = x s with s = sigmoid(x) (Hendrycks and Gimpel 2016; also called swish);  dx = dy s (1 + x (1 - s)). Saves x.
 struct Silu {
   static constexpr std::string_view name = "silu";
+  static constexpr bool cheap = true;
   static inline const std::array inputs{In{"x"}};
   using Args = NoArgs;
 
@@ -476,6 +478,7 @@ inline Var silu(const Var& x) { return apply<Silu>({}, {x})[0]; }
 /// and Gimpel 2016);  dx = dy (Phi(x) + x phi(x)), phi the density. Saves x.
 struct Gelu {
   static constexpr std::string_view name = "gelu";
+  static constexpr bool cheap = true;
   static inline const std::array inputs{In{"x"}};
   using Args = NoArgs;
 

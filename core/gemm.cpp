@@ -9,7 +9,6 @@
 #include "core/error.h"
 #include "core/kernels/packed_gemm.h"
 #include "core/parallel.h"
-#include "core/tensor.h"
 
 namespace bg {
 namespace {
@@ -112,13 +111,11 @@ Plan plan_for(int64_t batch, int64_t m, int64_t n, int64_t k) {
           equal(k, parts, kernels::kPackedDepth)};
 }
 
-// All of op(B) in panels, when several rows of tiles share it and it is no giant; else undefined.
+// All of op(B) in panels; undefined where products do not use them.
 template <class T>
-Tensor packed_right(const Plan& plan, const kernels::RightOperand<T>& b, int64_t m, int64_t n, int64_t k) {
-  constexpr int64_t kLargest = int64_t{64} << 20;  // bytes
-  const int64_t elements = kernels::packed_elements(k, n);
-  if (!plan.packed || plan.down(m) == 1 || elements * static_cast<int64_t>(sizeof(T)) > kLargest) return {};
-  Tensor packed = Tensor::empty({elements}, dtype_of<T>);
+Tensor pack_all(const kernels::RightOperand<T>& b, int64_t k, int64_t n) {
+  if (!kernels::packed_gemm_available() || n < kLeastCols || k < kLeastDepth) return {};
+  Tensor packed = Tensor::empty({kernels::packed_elements(k, n)}, dtype_of<T>);
   T* to = packed.mutable_data<T>("gemm");
   const int64_t panels = ceil_div(n, kernels::kPackedCols);
   parallel_for(panels, std::max<int64_t>(1, kSumGrain / (k * kernels::kPackedCols)), [&](int64_t begin, int64_t end) {
@@ -127,11 +124,19 @@ Tensor packed_right(const Plan& plan, const kernels::RightOperand<T>& b, int64_t
   return packed;
 }
 
-// gemm_batched, plus the row `bias` where there is one.
+// Is it worth packing all of B beforehand? When several rows of tiles share it and it is no giant.
+template <class T>
+bool worth_sharing(const Plan& plan, int64_t m, int64_t n, int64_t k) {
+  constexpr int64_t kLargest = int64_t{64} << 20;  // bytes
+  return plan.packed && plan.down(m) > 1 &&
+         kernels::packed_elements(k, n) * static_cast<int64_t>(sizeof(T)) <= kLargest;
+}
+
+// gemm_batched, plus the row `bias` and with B's panels where there are such.
 template <class T>
 void run(Trans ta, Trans tb, int64_t batch, int64_t m, int64_t n, int64_t k, T alpha, const T* a, int64_t lda,
          int64_t stride_a, const T* b, int64_t ldb, int64_t stride_b, T beta, const T* bias, T* c, int64_t ldc,
-         int64_t stride_c) {
+         int64_t stride_c, Tensor panels = {}) {
   hold_to_one_thread();
   check(ta, tb, m, n, k, lda, ldb, ldc);
   BG_CHECK(batch >= 0, "gemm", "negative batch", str(batch));
@@ -139,9 +144,10 @@ void run(Trans ta, Trans tb, int64_t batch, int64_t m, int64_t n, int64_t k, T a
   const Plan plan = plan_for<T>(batch, m, n, k);
   const int64_t across = ceil_div(n, plan.cols), down = plan.down(m);
   const int64_t parts = k == 0 ? 1 : ceil_div(k, plan.depth), per_product = across * down * parts;
-  const Tensor packed = batch == 1 ? packed_right<T>(plan, {b, ldb, tb == Trans::yes}, m, n, k) : Tensor();
-  const T* whole = packed.defined() ? packed.data<T>() : nullptr;
-  const int64_t packed_cols = whole ? packed.numel() / k : 0;
+  if (!panels.defined() && batch == 1 && worth_sharing<T>(plan, m, n, k))
+    panels = pack_all<T>({b, ldb, tb == Trans::yes}, k, n);
+  const T* whole = panels.defined() ? panels.data<T>() : nullptr;
+  const int64_t packed_cols = whole ? panels.numel() / k : 0;
   // The first part goes straight to C, the others to (m, n) buffers that are added to it afterwards.
   Tensor sums = parts > 1 ? Tensor::empty({parts - 1, m, n}, dtype_of<T>) : Tensor();
   T* const others = parts > 1 ? sums.mutable_data<T>("gemm") : nullptr;
@@ -198,6 +204,15 @@ void gemm(Trans ta, Trans tb, int64_t m, int64_t n, int64_t k, T alpha, const T*
 }
 
 template <class T>
+PackedRight<T>::PackedRight(Trans tb, int64_t k_, int64_t n_, const T* b, int64_t ldb)
+    : trans(tb), k(k_), n(n_), data(b), stride(ldb), panels(pack_all<T>({b, ldb, tb == Trans::yes}, k, n)) {}
+
+template <class T>
+void gemm(Trans ta, int64_t m, T alpha, const T* a, int64_t lda, const PackedRight<T>& b, T beta, T* c, int64_t ldc) {
+  run<T>(ta, b.trans, 1, m, b.n, b.k, alpha, a, lda, 0, b.data, b.stride, 0, beta, nullptr, c, ldc, 0, b.panels);
+}
+
+template <class T>
 void gemm_bias(Trans ta, Trans tb, int64_t m, int64_t n, int64_t k, const T* a, int64_t lda, const T* b, int64_t ldb,
                const T* bias, T* c, int64_t ldc) {
   run<T>(ta, tb, 1, m, n, k, T(1), a, lda, 0, b, ldb, 0, T(0), bias, c, ldc, 0);
@@ -228,6 +243,8 @@ int blas_threads() {
 }
 
 #define BG_GEMM(T)                                                                                                    \
+  template class PackedRight<T>;                                                                                      \
+  template void gemm<T>(Trans, int64_t, T, const T*, int64_t, const PackedRight<T>&, T, T*, int64_t);                 \
   template void gemm<T>(Trans, Trans, int64_t, int64_t, int64_t, T, const T*, int64_t, const T*, int64_t, T, T*,      \
                         int64_t);                                                                                     \
   template void gemm_bias<T>(Trans, Trans, int64_t, int64_t, int64_t, const T*, int64_t, const T*, int64_t, const T*, \

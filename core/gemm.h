@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <string>
 
+#include "core/tensor.h"
+
 namespace bg {
 
 /// Whether an operand is used as stored or transposed.
@@ -28,6 +30,24 @@ void gemm(Trans ta, Trans tb, int64_t m, int64_t n, int64_t k, T alpha, const T*
 template <class T>
 void gemm_bias(Trans ta, Trans tb, int64_t m, int64_t n, int64_t k, const T* a, int64_t lda, const T* b, int64_t ldb,
                const T* bias, T* c, int64_t ldc);
+
+/// op(B) (k, n), as the right operand of several products: copied once into the panels that they run on. b must outlive
+/// it, unchanged.
+template <class T>
+class PackedRight {
+ public:
+  PackedRight(Trans tb, int64_t k, int64_t n, const T* b, int64_t ldb);
+
+  const Trans trans;
+  const int64_t k, n;
+  const T* const data;
+  const int64_t stride;
+  const Tensor panels;  ///< undefined where products do not run on panels
+};
+
+/// C = alpha op(A) op(B) + beta C, as gemm above; its bits are those of gemm.
+template <class T>
+void gemm(Trans ta, int64_t m, T alpha, const T* a, int64_t lda, const PackedRight<T>& b, T beta, T* c, int64_t ldc);
 
 /// The same product on the calling thread alone, for kernels that parallelise themselves. Its bits may differ
 /// from gemm's (other tiles), but are always the same for the same arguments.

@@ -50,12 +50,15 @@ void linear_cross_entropy(const T* h, const T* w, const int64_t* targets, int64_
   const int64_t chunk = chunk_rows(rows, classes, sizeof(T));
   Tensor scratch = Tensor::empty({std::min(chunk, rows), classes}, dtype_of<T>);  // a Tensor: memory is accounted for
   T* logits = scratch.mutable_data<T>("linear_cross_entropy");
-  std::vector<T> factors(static_cast<size_t>(chunk)), scaled(dw ? static_cast<size_t>(chunk * d) : 0);
+  Tensor scaled_rows = dw ? Tensor::empty({std::min(chunk, rows), d}, dtype_of<T>) : Tensor();
+  T* const scaled = dw ? scaled_rows.mutable_data<T>("linear_cross_entropy") : nullptr;
+  std::vector<T> factors(static_cast<size_t>(chunk));
+  const PackedRight<T> w_t(Trans::yes, d, classes, w, d), w_as_is(Trans::no, dh ? classes : 0, d, w, d);
   if (dw && rows == 0) std::fill_n(dw, classes * d, T(0));
   for (int64_t first = 0; first < rows; first += chunk) {
     const int64_t n = std::min(chunk, rows - first);
     const T* hc = h + first * d;
-    gemm<T>(Trans::no, Trans::yes, n, classes, d, T(1), hc, d, w, d, T(0), logits, classes);
+    gemm<T>(Trans::no, n, T(1), hc, d, w_t, T(0), logits, classes);
     parallel_for(n, row_grain(classes), [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r) {
         T* l = logits + r * classes;
@@ -69,12 +72,12 @@ void linear_cross_entropy(const T* h, const T* w, const int64_t* targets, int64_
     });
     if (dh) {
       T* out = dh + first * d;
-      gemm<T>(Trans::no, Trans::no, n, d, classes, T(1), logits, classes, w, d, T(0), out, d);
+      gemm<T>(Trans::no, n, T(1), logits, classes, w_as_is, T(0), out, d);
       scale_rows(out, factors.data(), out, n, d);
     }
     if (dw) {
-      scale_rows(hc, factors.data(), scaled.data(), n, d);
-      gemm<T>(Trans::yes, Trans::no, classes, d, n, T(1), logits, classes, scaled.data(), d, T(first > 0), dw, d);
+      scale_rows(hc, factors.data(), scaled, n, d);
+      gemm<T>(Trans::yes, Trans::no, classes, d, n, T(1), logits, classes, scaled, d, T(first > 0), dw, d);
     }
   }
 }

@@ -119,23 +119,6 @@ HWY_BEFORE_NAMESPACE();
 namespace bg::kernels {
 namespace HWY_NAMESPACE {
 
-// exp(x) for x <= 0 or a rounding above, below 2 ulp; 0 where the result would be subnormal; NaN stays NaN. As Exp of
-// math-inl.h, without what the range saves.
-template <class D, class V = hn::Vec<D>>
-HWY_INLINE V exp_nonpositive(D d, V x) {
-  using T = hn::TFromD<D>;
-  using K = MathConstants<T>;
-  const hn::RebindToUnsigned<D> du;
-  const V magic = hn::Set(d, K::magic);
-  const V shifted = hn::MulAdd(x, hn::Set(d, T(1.4426950408889634)), magic);
-  const V n = hn::Sub(shifted, magic);
-  const V r = hn::NegMulAdd(n, hn::Set(d, K::ln2_low), hn::NegMulAdd(n, hn::Set(d, K::ln2_high), x));
-  const V y = hn::Add(hn::MulAdd(horner(d, r, K::exp_poly), hn::Mul(r, r), r), hn::Set(d, T(1)));
-  const auto biased = hn::Add(hn::BitCast(du, shifted), hn::Set(du, hn::TFromD<decltype(du)>{K::exponent_bias}));
-  const V power = hn::BitCast(d, hn::ShiftLeft<K::mantissa_bits>(biased));
-  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, T(sizeof(T) == 4 ? -87 : -708))), hn::Mul(y, power));
-}
-
 // f(j, mask of the lanes below n) for each vector of [0, n). Rows of strips are padded: vectors are read and written
 // whole.
 template <class D, class F>

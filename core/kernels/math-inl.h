@@ -7,6 +7,7 @@
 #define BG_CORE_KERNELS_MATH_INL_H_
 #endif
 
+#include <hwy/cache_control.h>
 #include <hwy/contrib/math/math-inl.h>
 #include <hwy/highway.h>
 
@@ -25,6 +26,15 @@ struct FullVector {
   template <class D>
   HWY_INLINE void store(D d, hn::Vec<D> v, hn::TFromD<D>* p) const {
     hn::StoreU(v, d, p);
+  }
+};
+
+// Writes past the caches: for results that are too large to be found there by who reads them next. An ordinary store
+// would first fetch the line that it overwrites.
+struct StreamedVector : FullVector {
+  template <class D>
+  HWY_INLINE void store(D d, hn::Vec<D> v, hn::TFromD<D>* p) const {
+    hn::Stream(v, d, p);
   }
 };
 
@@ -52,6 +62,15 @@ HWY_INLINE void for_vectors(D d, int64_t n, F f) {
   const int64_t step = static_cast<int64_t>(hn::Lanes(d));
   int64_t i = 0;
   for (; i + step <= n; i += step) f(i, FullVector{});
+  if (i < n) f(i, PartVector{static_cast<size_t>(n - i)});
+}
+// The same where f stores to y alone, and past the caches if `streamed`; FlushStream() must follow.
+template <class D, class F>
+HWY_INLINE void for_vectors_into(D d, const hn::TFromD<D>* y, int64_t n, bool streamed, F f) {
+  const int64_t step = static_cast<int64_t>(hn::Lanes(d));
+  if (!streamed || reinterpret_cast<uintptr_t>(y) % (hn::Lanes(d) * sizeof(*y)) != 0) return for_vectors(d, n, f);
+  int64_t i = 0;
+  for (; i + step <= n; i += step) f(i, StreamedVector{});
   if (i < n) f(i, PartVector{static_cast<size_t>(n - i)});
 }
 #define BG_LANES HWY_ATTR __attribute__((always_inline))  // for the lambdas given to for_vectors
@@ -156,6 +175,29 @@ struct Exp {
   }
 };
 
+// exp(x + low) for x <= 0 or a rounding above, below 2 ulp; 0 where the result would be subnormal; NaN stays NaN. As
+// exp_of_sum, without what the range saves.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V exp_nonpositive(D d, V x, V low) {
+  using T = hn::TFromD<D>;
+  using K = MathConstants<T>;
+  const hn::RebindToUnsigned<D> du;
+  const V magic = hn::Set(d, K::magic);
+  const V shifted = hn::MulAdd(x, hn::Set(d, T(1.4426950408889634)), magic);
+  const V n = hn::Sub(shifted, magic);
+  V r = hn::NegMulAdd(n, hn::Set(d, K::ln2_high), x);
+  r = hn::Add(hn::NegMulAdd(n, hn::Set(d, K::ln2_low), r), low);
+  const V y = hn::Add(hn::MulAdd(horner(d, r, K::exp_poly), hn::Mul(r, r), r), hn::Set(d, T(1)));
+  const auto biased = hn::Add(hn::BitCast(du, shifted), hn::Set(du, hn::TFromD<decltype(du)>{K::exponent_bias}));
+  const V power = hn::BitCast(d, hn::ShiftLeft<K::mantissa_bits>(biased));
+  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, T(sizeof(T) == 4 ? -87 : -708))), hn::Mul(y, power));
+}
+
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V exp_nonpositive(D d, V x) {
+  return exp_nonpositive(d, x, hn::Zero(d));
+}
+
 struct Log {
   template <class D>
   HWY_INLINE hn::Vec<D> operator()(D d, hn::Vec<D> x) const {
@@ -220,38 +262,47 @@ struct Silu {
   }
 };
 
-// The normal distribution's tail beyond |x|, Q(|x|) = ratio * bell with bell = exp(-x^2 / 2), each to full relative
-// accuracy, for |x| up to tail_end, where it is 0 in this type. Phi(x) is the tail for negative x, else 1 - tail.
+// The normal distribution's tail beyond a = |x|, Q(a) = ratio * bell with bell = exp(-a^2 / 2), each to full relative
+// accuracy; the bell is 0 where it would be subnormal. a stops at tail_end, from where on all is 0, so that products
+// with it have their limits. Phi(x) is the tail for negative x, else 1 - tail.
 template <class V>
 struct NormalTail {
-  V ratio, bell;
+  V a, ratio, bell;
 };
 
 template <class D>
 HWY_INLINE NormalTail<hn::Vec<D>> normal_tail(D d, hn::Vec<D> x) {
   using T = hn::TFromD<D>;
   using K = MathConstants<T>;
+  const auto k = hn::Set(d, K::tail_k), minus_half = hn::Set(d, T(-0.5)), one = hn::Set(d, T(1));
+  const auto end = hn::Set(d, K::tail_end);
+  auto a = hn::Abs(x);
+  a = hn::IfThenElse(hn::Gt(a, end), end, a);
+  const auto square = hn::Mul(a, a);
+  // What rounding took from the square: it would be multiplied by the square's size in the exponential.
+#if HWY_NATIVE_FMA
+  const auto rest = hn::MulSub(a, a, square);
+#else
+  // a = high + low with an exact high^2
   const hn::RebindToUnsigned<D> du;
-  const auto k = hn::Set(d, K::tail_k), minus_half = hn::Set(d, T(-0.5));
-  const auto a = hn::Abs(x);
-  // -a^2 / 2 = -high^2 / 2 - (a - high) (a + high) / 2, the first part exact: the error of a rounded square would be
-  // multiplied by its size in the exponential.
   const auto high = hn::BitCast(d, hn::And(hn::BitCast(du, a), hn::Set(du, K::high_half)));
-  const auto low = hn::Mul(hn::Mul(hn::Sub(a, high), hn::Add(a, high)), minus_half);
-  const auto t = hn::Div(hn::Sub(a, k), hn::Add(a, k));
-  const auto scale = hn::MulAdd(a, hn::Set(d, T(0.75)), hn::Set(d, T(1)));
-  return {hn::Div(horner(d, t, K::tail_poly), scale), exp_of_sum(d, hn::Mul(hn::Mul(high, high), minus_half), low)};
+  const auto rest = hn::Add(hn::Sub(hn::Mul(high, high), square), hn::Mul(hn::Sub(a, high), hn::Add(a, high)));
+#endif
+  // t = (a - k) / (a + k) and 1 / (1 + 3/4 a) by one division
+  const auto sum = hn::Add(a, k), scale = hn::MulAdd(a, hn::Set(d, T(0.75)), one);
+  const auto inverse = hn::Div(one, hn::Mul(sum, scale));
+  const auto t = hn::Mul(hn::Mul(hn::Sub(a, k), scale), inverse);
+  return {a, hn::Mul(horner(d, t, K::tail_poly), hn::Mul(sum, inverse)),
+          exp_nonpositive(d, hn::Mul(square, minus_half), hn::Mul(rest, minus_half))};
 }
 
-// x * Phi(x). The clamp makes inf * 0 its limit 0; the bell comes last, as it may be subnormal.
+// x * Phi(x).
 struct Gelu {
   template <class D>
   HWY_INLINE hn::Vec<D> operator()(D d, hn::Vec<D> x) const {
-    using K = MathConstants<hn::TFromD<D>>;
-    const auto inner = clamp_keep_nan(d, x, -K::tail_end, K::tail_end);
-    const auto q = normal_tail(d, inner);
-    const auto tail = hn::Mul(hn::Mul(inner, q.ratio), q.bell);
-    return hn::IfThenElse(hn::Lt(x, hn::Zero(d)), tail, hn::Sub(x, tail));
+    const auto q = normal_tail(d, x);
+    const auto tail = hn::Mul(hn::Mul(q.a, q.ratio), q.bell);
+    return hn::IfThenElse(hn::Lt(x, hn::Zero(d)), hn::Neg(tail), hn::Sub(x, tail));
   }
 };
 
@@ -293,13 +344,10 @@ struct GeluBackward {  // Phi(x) + x phi(x)
   template <class D>
   HWY_INLINE hn::Vec<D> operator()(D d, hn::Vec<D> x, hn::Vec<D> dy) const {
     using T = hn::TFromD<D>;
-    using K = MathConstants<T>;
-    x = clamp_keep_nan(d, x, -K::tail_end, K::tail_end);
     const auto q = normal_tail(d, x);
-    const auto tail = hn::Mul(q.ratio, q.bell);
-    const auto cdf = hn::IfThenElse(hn::Lt(x, hn::Zero(d)), tail, hn::Sub(hn::Set(d, T(1)), tail));
-    const auto density = hn::Mul(q.bell, hn::Set(d, T(0.3989422804014327)));
-    return hn::Mul(dy, hn::MulAdd(x, density, cdf));
+    const auto tail = hn::NegMulAdd(q.a, hn::Set(d, T(0.3989422804014327)), q.ratio);  // (Q - a phi) / bell
+    const auto slope = hn::Mul(tail, q.bell);
+    return hn::Mul(dy, hn::IfThenElse(hn::Lt(x, hn::Zero(d)), slope, hn::Sub(hn::Set(d, T(1)), slope)));
   }
 };
 

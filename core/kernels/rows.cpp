@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "core/kernels/row_chunks.h"
+#include "core/kernels/stream.h"
 #include "core/parallel.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -32,17 +33,17 @@ struct LogSumExp {
 // The kernels of one instruction set. Pointers are to the first row of the range.
 template <class T>
 struct RowKernels {
-  void (*softmax_forward)(const T* x, T* y, int64_t rows, int64_t d);
-  void (*softmax_backward)(const T* y, const T* dy, T* dx, int64_t rows, int64_t d);
-  void (*log_softmax_forward)(const T* x, T* y, int64_t rows, int64_t d);
-  void (*log_softmax_backward)(const T* y, const T* dy, T* dx, int64_t rows, int64_t d);
+  void (*softmax_forward)(const T* x, T* y, int64_t rows, int64_t d, bool streamed);
+  void (*softmax_backward)(const T* y, const T* dy, T* dx, int64_t rows, int64_t d, bool streamed);
+  void (*log_softmax_forward)(const T* x, T* y, int64_t rows, int64_t d, bool streamed);
+  void (*log_softmax_backward)(const T* y, const T* dy, T* dx, int64_t rows, int64_t d, bool streamed);
   void (*layer_norm_forward)(const T* x, const T* gamma, const T* beta, T eps, T* y, T* mean, T* rstd, int64_t rows,
-                             int64_t d);
+                             int64_t d, bool streamed);
   void (*norm_backward)(bool centred, const T* x, const T* gamma, const T* mean, const T* rstd, const T* dy, T* dx,
-                        T* dgamma, T* dbeta, int64_t rows, int64_t d);
-  void (*rms_norm_forward)(const T* x, const T* gamma, T eps, T* y, T* rstd, int64_t rows, int64_t d);
+                        T* dgamma, T* dbeta, int64_t rows, int64_t d, bool streamed);
+  void (*rms_norm_forward)(const T* x, const T* gamma, T eps, T* y, T* rstd, int64_t rows, int64_t d, bool streamed);
   LogSumExp<T> (*log_sum_exp)(const T* x, int64_t d);
-  void (*cross_entropy_gradient)(const T* x, T lse, T dloss, T* dx, int64_t d);
+  void (*cross_entropy_gradient)(const T* x, T lse, T dloss, T* dx, int64_t d, bool streamed);
 };
 
 }  // namespace bg::kernels
@@ -77,31 +78,36 @@ HWY_INLINE hn::TFromD<D> sum_of_exp(D d, const hn::TFromD<D>* x, hn::TFromD<D> s
   const auto minus = hn::Set(d, shift);
   auto sum = hn::Zero(d);
   for_vectors(d, n, [&](int64_t i, auto lanes) BG_LANES {
-    sum = hn::Add(sum, Exp()(d, hn::Sub(lanes.load(d, x + i, kLowest<T>), minus)));
+    sum = hn::Add(sum, exp_nonpositive(d, hn::Sub(lanes.load(d, x + i, kLowest<T>), minus)));
   });
   return sum_lanes(d, sum);
 }
 
 template <class T>
-void softmax_forward(const T* x, T* y, int64_t rows, int64_t n) {
+void softmax_forward(const T* x, T* y, int64_t rows, int64_t n, bool streamed) {
   const hn::ScalableTag<T> d;
+  constexpr int64_t kStrip = 4096;  // exponentials that wait here for their sum, so that y is written once
+  HWY_ALIGN T strip[kStrip];
+  streamed = streamed && n <= kStrip;
   for (int64_t r = 0; r < rows; ++r, x += n, y += n) {
     const auto shift = hn::Set(d, row_shift(d, x, n));
+    T* const e = streamed ? strip : y;
     auto sums = hn::Zero(d);
     for_vectors(d, n, [&](int64_t i, auto lanes) BG_LANES {
-      const auto e = Exp()(d, hn::Sub(lanes.load(d, x + i, kLowest<T>), shift));
-      sums = hn::Add(sums, e);
-      lanes.store(d, e, y + i);
+      const auto t = exp_nonpositive(d, hn::Sub(lanes.load(d, x + i, kLowest<T>), shift));
+      sums = hn::Add(sums, t);
+      lanes.store(d, t, e + i);
     });
     const T sum = sum_lanes(d, sums);
     const auto inverse = hn::Set(d, sum == 0 ? T(0) : 1 / sum);
-    for_vectors(d, n,
-                [&](int64_t i, auto lanes) BG_LANES { lanes.store(d, hn::Mul(lanes.load(d, y + i), inverse), y + i); });
+    for_vectors_into(d, y, n, streamed, [&](int64_t i, auto lanes) BG_LANES {
+      lanes.store(d, hn::Mul(lanes.load(d, e + i), inverse), y + i);
+    });
   }
 }
 
 template <class T>
-void softmax_backward(const T* y, const T* dy, T* dx, int64_t rows, int64_t n) {
+void softmax_backward(const T* y, const T* dy, T* dx, int64_t rows, int64_t n, bool streamed) {
   const hn::ScalableTag<T> d;
   for (int64_t r = 0; r < rows; ++r, y += n, dy += n, dx += n) {
     auto dots = hn::Zero(d);
@@ -109,7 +115,7 @@ void softmax_backward(const T* y, const T* dy, T* dx, int64_t rows, int64_t n) {
       dots = hn::MulAdd(lanes.load(d, y + i), lanes.load(d, dy + i), dots);
     });
     const auto dot = hn::Set(d, sum_lanes(d, dots));
-    for_vectors(d, n, [&](int64_t i, auto lanes) BG_LANES {
+    for_vectors_into(d, dx, n, streamed, [&](int64_t i, auto lanes) BG_LANES {
       lanes.store(d, hn::Mul(lanes.load(d, y + i), hn::Sub(lanes.load(d, dy + i), dot)), dx + i);
     });
   }
@@ -123,20 +129,20 @@ LogSumExp<T> log_sum_exp(const T* x, int64_t n) {
 }
 
 template <class T>
-void log_softmax_forward(const T* x, T* y, int64_t rows, int64_t n) {
+void log_softmax_forward(const T* x, T* y, int64_t rows, int64_t n, bool streamed) {
   const hn::ScalableTag<T> d;
   for (int64_t r = 0; r < rows; ++r, x += n, y += n) {
     // (x - shift) - log(sum), not x - lse: exact in x - shift however large the values are.
     const T top = row_shift(d, x, n), sum = sum_of_exp(d, x, top, n);
     const auto shift = hn::Set(d, top), rest = hn::Set(d, sum == 0 ? T(0) : std::log(sum));
-    for_vectors(d, n, [&](int64_t i, auto lanes) BG_LANES {
+    for_vectors_into(d, y, n, streamed, [&](int64_t i, auto lanes) BG_LANES {
       lanes.store(d, hn::Sub(hn::Sub(lanes.load(d, x + i), shift), rest), y + i);
     });
   }
 }
 
 template <class T>
-void log_softmax_backward(const T* y, const T* dy, T* dx, int64_t rows, int64_t n) {
+void log_softmax_backward(const T* y, const T* dy, T* dx, int64_t rows, int64_t n, bool streamed) {
   const hn::ScalableTag<T> d;
   for (int64_t r = 0; r < rows; ++r, y += n, dy += n, dx += n) {
     auto sums = hn::Zero(d), tops = hn::Set(d, kLowest<T>);
@@ -149,8 +155,8 @@ void log_softmax_backward(const T* y, const T* dy, T* dx, int64_t rows, int64_t 
       continue;
     }
     const auto sum = hn::Set(d, sum_lanes(d, sums));
-    for_vectors(d, n, [&](int64_t i, auto lanes) BG_LANES {
-      lanes.store(d, hn::NegMulAdd(Exp()(d, lanes.load(d, y + i)), sum, lanes.load(d, dy + i)), dx + i);
+    for_vectors_into(d, dx, n, streamed, [&](int64_t i, auto lanes) BG_LANES {
+      lanes.store(d, hn::NegMulAdd(exp_nonpositive(d, lanes.load(d, y + i)), sum, lanes.load(d, dy + i)), dx + i);
     });
   }
 }
@@ -166,7 +172,7 @@ HWY_INLINE hn::Vec<D> affine(D d, L lanes, hn::Vec<D> h, const hn::TFromD<D>* ga
 
 template <class T>
 void layer_norm_forward(const T* x, const T* gamma, const T* beta, T eps, T* y, T* mean, T* rstd, int64_t rows,
-                        int64_t n) {
+                        int64_t n, bool streamed) {
   const hn::ScalableTag<T> d;
   for (int64_t r = 0; r < rows; ++r, x += n, y += n) {
     auto sums = hn::Zero(d);
@@ -186,7 +192,7 @@ void layer_norm_forward(const T* x, const T* gamma, const T* beta, T eps, T* y, 
     mean[r] = rough + slip;
     rstd[r] = scale;
     const auto m = hn::Set(d, mean[r]), s = hn::Set(d, scale);
-    for_vectors(d, n, [&](int64_t i, auto lanes) BG_LANES {
+    for_vectors_into(d, y, n, streamed, [&](int64_t i, auto lanes) BG_LANES {
       const auto h = hn::Mul(hn::Sub(lanes.load(d, x + i), m), s);
       lanes.store(d, affine(d, lanes, h, gamma, beta, i), y + i);
     });
@@ -194,7 +200,7 @@ void layer_norm_forward(const T* x, const T* gamma, const T* beta, T eps, T* y, 
 }
 
 template <class T>
-void rms_norm_forward(const T* x, const T* gamma, T eps, T* y, T* rstd, int64_t rows, int64_t n) {
+void rms_norm_forward(const T* x, const T* gamma, T eps, T* y, T* rstd, int64_t rows, int64_t n, bool streamed) {
   const hn::ScalableTag<T> d;
   for (int64_t r = 0; r < rows; ++r, x += n, y += n) {
     auto squares = hn::Zero(d);
@@ -204,7 +210,7 @@ void rms_norm_forward(const T* x, const T* gamma, T eps, T* y, T* rstd, int64_t 
     });
     rstd[r] = 1 / std::sqrt(sum_lanes(d, squares) / static_cast<T>(n) + eps);
     const auto s = hn::Set(d, rstd[r]);
-    for_vectors(d, n, [&](int64_t i, auto lanes) BG_LANES {
+    for_vectors_into(d, y, n, streamed, [&](int64_t i, auto lanes) BG_LANES {
       lanes.store(d, affine(d, lanes, hn::Mul(lanes.load(d, x + i), s), gamma, static_cast<const T*>(nullptr), i),
                   y + i);
     });
@@ -215,7 +221,7 @@ void rms_norm_forward(const T* x, const T* gamma, T eps, T* y, T* rstd, int64_t 
 // dx = rstd (g - [centred] mean(g) - h mean(g h)), dgamma += dy h, dbeta += dy.
 template <class T>
 void norm_backward(bool centred, const T* x, const T* gamma, const T* mean, const T* rstd, const T* dy, T* dx,
-                   T* dgamma, T* dbeta, int64_t rows, int64_t n) {
+                   T* dgamma, T* dbeta, int64_t rows, int64_t n, bool streamed) {
   const hn::ScalableTag<T> d;
   for (int64_t r = 0; r < rows; ++r, x += n, dy += n) {
     const auto m = hn::Set(d, centred ? mean[r] : T(0)), s = hn::Set(d, rstd[r]);
@@ -231,7 +237,7 @@ void norm_backward(bool centred, const T* x, const T* gamma, const T* mean, cons
     if (dx == nullptr) continue;
     const auto g_mean = hn::Set(d, centred ? sum_lanes(d, g_sums) / static_cast<T>(n) : T(0));
     const auto gh_mean = hn::Set(d, sum_lanes(d, gh_sums) / static_cast<T>(n));
-    for_vectors(d, n, [&](int64_t i, auto lanes) BG_LANES {
+    for_vectors_into(d, dx, n, streamed, [&](int64_t i, auto lanes) BG_LANES {
       const auto h = hn::Mul(hn::Sub(lanes.load(d, x + i), m), s), t = lanes.load(d, dy + i);
       const auto g = gamma != nullptr ? hn::Mul(t, lanes.load(d, gamma + i)) : t;
       lanes.store(d, hn::Mul(s, hn::NegMulAdd(h, gh_mean, hn::Sub(g, g_mean))), dx + i);
@@ -241,11 +247,11 @@ void norm_backward(bool centred, const T* x, const T* gamma, const T* mean, cons
 }
 
 template <class T>
-void cross_entropy_gradient(const T* x, T lse, T dloss, T* dx, int64_t n) {
+void cross_entropy_gradient(const T* x, T lse, T dloss, T* dx, int64_t n, bool streamed) {
   const hn::ScalableTag<T> d;
   const auto shift = hn::Set(d, lse), by = hn::Set(d, dloss);
-  for_vectors(d, n, [&](int64_t i, auto lanes) BG_LANES {
-    lanes.store(d, hn::Mul(Exp()(d, hn::Sub(lanes.load(d, x + i), shift)), by), dx + i);
+  for_vectors_into(d, dx, n, streamed, [&](int64_t i, auto lanes) BG_LANES {
+    lanes.store(d, hn::Mul(exp_nonpositive(d, hn::Sub(lanes.load(d, x + i), shift)), by), dx + i);
   });
 }
 
@@ -290,14 +296,26 @@ void for_rows(int64_t rows, int64_t d, F&& f) {
   parallel_for(rows, row_grain(d), [&](int64_t begin, int64_t end) { f(begin, end - begin); });
 }
 
+// f(first row, number of rows, streamed) in parallel, for kernels that write (rows, d) to y from x.
+template <class T, class F>
+void for_rows_into(const T* y, const T* x, int64_t rows, int64_t d, F&& f) {
+  const bool streamed = beyond_caches(rows * d * sizeof(T), y == x);
+  for_rows(rows, d, [&](int64_t first, int64_t n) {
+    f(first, n, streamed);
+    end_stream(streamed);
+  });
+}
+
 // norm_backward over all rows, with dgamma and dbeta from partial sums [dgamma | dbeta] for each chunk of rows.
 template <class T>
 void norm_backward(bool centred, const T* x, const T* gamma, const T* mean, const T* rstd, const T* dy, T* dx,
                    T* dgamma, T* dbeta, int64_t rows, int64_t d) {
   const auto f = row_kernels<T>().norm_backward;
+  const bool streamed = dx && beyond_caches(rows * d * sizeof(T), dx == dy || dx == x);
   const auto part_rows = [&](int64_t r, int64_t n, T* part_gamma, T* part_beta) {
     f(centred, x + r * d, gamma, centred ? mean + r : nullptr, rstd + r, dy + r * d, dx ? dx + r * d : nullptr,
-      part_gamma, part_beta, n, d);
+      part_gamma, part_beta, n, d, streamed);
+    end_stream(streamed);
   };
   if (dgamma == nullptr) {
     for_rows(rows, d, [&](int64_t r, int64_t n) { part_rows(r, n, nullptr, nullptr); });
@@ -317,25 +335,27 @@ void norm_backward(bool centred, const T* x, const T* gamma, const T* mean, cons
 template <class T>
 void softmax_forward(const T* x, T* y, int64_t rows, int64_t d) {
   const auto f = row_kernels<T>().softmax_forward;
-  for_rows(rows, d, [&](int64_t r, int64_t n) { f(x + r * d, y + r * d, n, d); });
+  for_rows_into(y, x, rows, d, [&](int64_t r, int64_t n, bool streamed) { f(x + r * d, y + r * d, n, d, streamed); });
 }
 
 template <class T>
 void softmax_backward(const T* y, const T* dy, T* dx, int64_t rows, int64_t d) {
   const auto f = row_kernels<T>().softmax_backward;
-  for_rows(rows, d, [&](int64_t r, int64_t n) { f(y + r * d, dy + r * d, dx + r * d, n, d); });
+  for_rows_into(dx, dx == y ? y : dy, rows, d,
+                [&](int64_t r, int64_t n, bool streamed) { f(y + r * d, dy + r * d, dx + r * d, n, d, streamed); });
 }
 
 template <class T>
 void log_softmax_forward(const T* x, T* y, int64_t rows, int64_t d) {
   const auto f = row_kernels<T>().log_softmax_forward;
-  for_rows(rows, d, [&](int64_t r, int64_t n) { f(x + r * d, y + r * d, n, d); });
+  for_rows_into(y, x, rows, d, [&](int64_t r, int64_t n, bool streamed) { f(x + r * d, y + r * d, n, d, streamed); });
 }
 
 template <class T>
 void log_softmax_backward(const T* y, const T* dy, T* dx, int64_t rows, int64_t d) {
   const auto f = row_kernels<T>().log_softmax_backward;
-  for_rows(rows, d, [&](int64_t r, int64_t n) { f(y + r * d, dy + r * d, dx + r * d, n, d); });
+  for_rows_into(dx, dx == y ? y : dy, rows, d,
+                [&](int64_t r, int64_t n, bool streamed) { f(y + r * d, dy + r * d, dx + r * d, n, d, streamed); });
 }
 
 template <class T>
@@ -343,8 +363,8 @@ void layer_norm_forward(const T* x, const T* gamma, const T* beta, double eps, T
                         int64_t d) {
   check_width("layer_norm", d);
   const auto f = row_kernels<T>().layer_norm_forward;
-  for_rows(rows, d, [&](int64_t r, int64_t n) {
-    f(x + r * d, gamma, beta, static_cast<T>(eps), y + r * d, mean + r, rstd + r, n, d);
+  for_rows_into(y, x, rows, d, [&](int64_t r, int64_t n, bool streamed) {
+    f(x + r * d, gamma, beta, static_cast<T>(eps), y + r * d, mean + r, rstd + r, n, d, streamed);
   });
 }
 
@@ -361,7 +381,9 @@ template <class T>
 void rms_norm_forward(const T* x, const T* gamma, double eps, T* y, T* rstd, int64_t rows, int64_t d) {
   check_width("rms_norm", d);
   const auto f = row_kernels<T>().rms_norm_forward;
-  for_rows(rows, d, [&](int64_t r, int64_t n) { f(x + r * d, gamma, static_cast<T>(eps), y + r * d, rstd + r, n, d); });
+  for_rows_into(y, x, rows, d, [&](int64_t r, int64_t n, bool streamed) {
+    f(x + r * d, gamma, static_cast<T>(eps), y + r * d, rstd + r, n, d, streamed);
+  });
 }
 
 template <class T>
@@ -396,14 +418,14 @@ template <class T>
 void cross_entropy_backward(const T* logits, const int64_t* targets, int64_t ignore_index, const T* lse, const T* dloss,
                             T* dlogits, int64_t rows, int64_t classes) {
   const auto f = row_kernels<T>().cross_entropy_gradient;
-  for_rows(rows, classes, [&](int64_t first, int64_t n) {
+  for_rows_into(dlogits, logits, rows, classes, [&](int64_t first, int64_t n, bool streamed) {
     for (int64_t r = first; r < first + n; ++r) {
       T* dx = dlogits + r * classes;
       if (targets[r] == ignore_index || lse[r] == -kInf<T>) {
         std::fill_n(dx, classes, T(0));
         continue;
       }
-      f(logits + r * classes, lse[r], dloss[r], dx, classes);
+      f(logits + r * classes, lse[r], dloss[r], dx, classes, streamed);
       dx[targets[r]] -= dloss[r];
     }
   });

@@ -3,6 +3,7 @@
 
 #include <limits>
 
+#include "core/kernels/stream.h"
 #include "core/parallel.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -20,8 +21,8 @@ namespace bg::kernels {
 // The kernels of one instruction set.
 template <class T>
 struct VecMath {
-  using Unary = void (*)(const T* x, T* y, int64_t n);
-  using Binary = void (*)(const T* a, const T* b, T* y, int64_t n);
+  using Unary = void (*)(const T* x, T* y, int64_t n, bool streamed);
+  using Binary = void (*)(const T* a, const T* b, T* y, int64_t n, bool streamed);
   Unary exp, log, sqrt, tanh, sigmoid, relu, silu, gelu;
   Binary tanh_backward, sigmoid_backward, relu_backward, silu_backward, gelu_backward;
   T (*max)(const T* x, int64_t n);
@@ -36,15 +37,16 @@ namespace bg::kernels {
 namespace HWY_NAMESPACE {
 
 template <class Op, class T>
-void map(const T* x, T* y, int64_t n) {
+void map(const T* x, T* y, int64_t n, bool streamed) {
   const hn::ScalableTag<T> d;
-  for_vectors(d, n, [&](int64_t i, auto lanes) BG_LANES { lanes.store(d, Op()(d, lanes.load(d, x + i)), y + i); });
+  for_vectors_into(d, y, n, streamed,
+                   [&](int64_t i, auto lanes) BG_LANES { lanes.store(d, Op()(d, lanes.load(d, x + i)), y + i); });
 }
 
 template <class Op, class T>
-void map2(const T* a, const T* b, T* y, int64_t n) {
+void map2(const T* a, const T* b, T* y, int64_t n, bool streamed) {
   const hn::ScalableTag<T> d;
-  for_vectors(d, n, [&](int64_t i, auto lanes) BG_LANES {
+  for_vectors_into(d, y, n, streamed, [&](int64_t i, auto lanes) BG_LANES {
     lanes.store(d, Op()(d, lanes.load(d, a + i), lanes.load(d, b + i)), y + i);
   });
 }
@@ -65,7 +67,7 @@ T exp_sub(const T* x, T shift, T scale, T* y, int64_t n) {
   const auto by = hn::Set(d, scale), minus = hn::Set(d, shift == lowest ? T(0) : shift);
   auto sum = hn::Zero(d);
   for_vectors(d, n, [&](int64_t i, auto lanes) BG_LANES {
-    lanes.store(d, Exp()(d, hn::MulSub(lanes.load(d, x + i), by, minus)), y + i);
+    lanes.store(d, exp_nonpositive(d, hn::MulSub(lanes.load(d, x + i), by, minus)), y + i);
     sum = hn::Add(sum, lanes.load(d, y + i));  // read back, so that what fills up the last vector counts as 0
   });
   return hn::GetLane(hn::SumOfLanes(d, sum));
@@ -115,13 +117,14 @@ constexpr int64_t kCostly = 8192, kCheap = 32768;  // elements per chunk, so tha
 
 }  // namespace
 
-#define BG_UNARY(name, grain)                                                                          \
-  template <class T>                                                                                   \
-  void name(const T* x, T* y, int64_t n) {                                                             \
-    const auto f = vec_math<T>().name;                                                                 \
-    parallel_for(n, grain, [&](int64_t begin, int64_t end) { f(x + begin, y + begin, end - begin); }); \
-  }                                                                                                    \
-  template void name(const float*, float*, int64_t);                                                   \
+#define BG_UNARY(name, grain)                                                                                      \
+  template <class T>                                                                                               \
+  void name(const T* x, T* y, int64_t n) {                                                                         \
+    const auto f = vec_math<T>().name;                                                                             \
+    const bool streamed = beyond_caches(n * sizeof(T), x == y);                                                    \
+    parallel_for(n, grain, [&](int64_t b, int64_t e) { f(x + b, y + b, e - b, streamed), end_stream(streamed); }); \
+  }                                                                                                                \
+  template void name(const float*, float*, int64_t);                                                               \
   template void name(const double*, double*, int64_t);
 BG_UNARY(exp, kCostly)
 BG_UNARY(log, kCostly)
@@ -132,13 +135,15 @@ BG_UNARY(relu, kCheap)
 BG_UNARY(silu, kCostly)
 BG_UNARY(gelu, kCostly)
 
-#define BG_BACKWARD(name, grain)                                                                \
-  template <class T>                                                                            \
-  void name(const T* saved, const T* dy, T* dx, int64_t n) {                                    \
-    const auto f = vec_math<T>().name;                                                          \
-    parallel_for(n, grain, [&](int64_t b, int64_t e) { f(saved + b, dy + b, dx + b, e - b); }); \
-  }                                                                                             \
-  template void name(const float*, const float*, float*, int64_t);                              \
+#define BG_BACKWARD(name, grain)                                                                                      \
+  template <class T>                                                                                                  \
+  void name(const T* saved, const T* dy, T* dx, int64_t n) {                                                          \
+    const auto f = vec_math<T>().name;                                                                                \
+    const bool streamed = beyond_caches(n * sizeof(T), dx == dy || dx == saved);                                      \
+    parallel_for(n, grain,                                                                                            \
+                 [&](int64_t b, int64_t e) { f(saved + b, dy + b, dx + b, e - b, streamed), end_stream(streamed); }); \
+  }                                                                                                                   \
+  template void name(const float*, const float*, float*, int64_t);                                                    \
   template void name(const double*, const double*, double*, int64_t);
 BG_BACKWARD(tanh_backward, kCheap)
 BG_BACKWARD(sigmoid_backward, kCheap)

@@ -3,7 +3,8 @@
 // The `_serial` ones run on the calling thread, for strips inside other kernels.
 //
 // Error bounds, held by tests on every instruction set: exp, log, sqrt, tanh, sigmoid and silu 4 ulp and gelu 5 ulp of
-// the result (of the smallest normal number where the result is subnormal); backwards 8 ulp of dy.
+// the result (of the smallest normal number where the result is subnormal, which gelu may replace by 0); backwards 8
+// ulp of dy.
 #pragma once
 
 #include <cstdint>
@@ -43,9 +44,9 @@ void gelu_backward(const T* x, const T* dy, T* dx, int64_t n);
 template <class T>
 T max_serial(const T* x, int64_t n);
 
-/// y[i] = exp(scale * x[i] - shift), and returns their sum in an order fixed by n. With the scale of attention logits
-/// and shift = scale * max, y is the unnormalised softmax; with shift = log-sum-exp it is the softmax itself.
-/// shift = -infinity (a fully masked strip: every x is -infinity) gives zeros.
+/// y[i] = exp(scale * x[i] - shift), which must not exceed 1 by more than a rounding, and returns their sum in an order
+/// fixed by n. With the scale of attention logits and shift = scale * max, y is the unnormalised softmax; with shift =
+/// log-sum-exp it is the softmax itself. shift = -infinity (a fully masked strip: every x is -infinity) gives zeros.
 template <class T>
 T exp_sub_serial(const T* x, T shift, T scale, T* y, int64_t n);
 

@@ -1,5 +1,6 @@
 #include "core/indexing.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -77,7 +78,9 @@ Tensor arg_extreme(std::string_view op, const Tensor& x, int dim) {
 template <class T>
 double log_sum_exp(const T* x, int64_t n) {
   const T largest = kernels::max_serial(x, n);
-  const T shift = std::isfinite(largest) ? largest : T{0};  // infinities come through as they are
+  if (largest == std::numeric_limits<T>::infinity())
+    return std::any_of(x, x + n, [](T v) { return std::isnan(v); }) ? std::nan("") : largest;
+  const T shift = std::isfinite(largest) ? largest : T{0};  // all -infinity: the sum is 0
   constexpr int64_t kStrip = 256;
   T strip[kStrip];
   double sum = 0;  // NaN, which the maximum may not see, comes through here

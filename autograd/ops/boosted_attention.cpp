@@ -5,7 +5,6 @@
 #include "autograd/ops/attention_parts.h"
 #include "core/elementwise.h"
 #include "core/gemm.h"
-#include "core/kernels/bias.h"
 #include "core/kernels/vec_math.h"
 
 namespace bg {
@@ -70,35 +69,63 @@ void product(Trans ta, Trans tb, const Tensor& a, const Tensor& b, Tensor& out, 
   });
 }
 
-void add_bias(Tensor& y, const Tensor& b) {
-  dispatch_float("attention", y.dtype(), [&]<class T>() {
-    T* p = y.mutable_data<T>("attention");
-    kernels::add_bias(p, b.data<T>(), p, y.numel() / std::max<int64_t>(b.numel(), 1), b.numel());
+// out = a b + bias, undefined: none.
+void affine(const Tensor& a, const Tensor& b, const Tensor& bias, Tensor& out) {
+  if (!bias.defined()) return product(Trans::no, Trans::no, a, b, out);
+  dispatch_float("attention", out.dtype(), [&]<class T>() {
+    gemm_bias<T>(Trans::no, Trans::no, out.size(0), out.size(1), a.size(1), a.data<T>(), a.strides()[0], b.data<T>(),
+                 b.strides()[0], bias.data<T>(), out.mutable_data<T>("attention"), out.strides()[0]);
   });
 }
 
 Tensor columns_sum(const Tensor& t) { return num::sum(flat(t), {0}); }
 
-// Element-wise passes over equally shaped contiguous tensors of one floating dtype.
+// f(begin, end) over all elements, for passes over equally shaped contiguous tensors; a range is small enough for the
+// serial use of the kernels.
 template <class F>
-Tensor each(const Tensor& like, F f) {
-  Tensor y = Tensor::empty(like.shape(), like.dtype());
-  dispatch_float("attention", like.dtype(), [&]<class T>() {
-    T* p = y.mutable_data<T>("attention");
-    parallel_for(y.numel(), kElementwiseGrain,
-                 [&](int64_t begin, int64_t end) { f.template operator()<T>(p, begin, end); });
-  });
-  return y;
+void over_elements(const Tensor& like, F f) {
+  parallel_for(like.numel(), 8192, f);
 }
 
 // f + g * c; g undefined: 1, one element: the same everywhere.
 Tensor gated_sum(const Tensor& f, const Tensor& g, const Tensor& c) {
-  return each(f, [&]<class T>(T* y, int64_t begin, int64_t end) {
+  Tensor y = Tensor::empty(f.shape(), f.dtype());
+  const bool everywhere = g.defined() && g.rank() == 3;
+  dispatch_float("attention", f.dtype(), [&]<class T>() {
     const T *pf = f.data<T>(), *pc = c.data<T>(), *pg = g.defined() ? g.data<T>() : nullptr;
-    if (pg && g.numel() == f.numel() && g.rank() == 3)
-      for (int64_t i = begin; i < end; ++i) y[i] = pf[i] + pg[i] * pc[i];
-    else
-      for (int64_t i = begin, s = 0; i < end; ++i) y[i] = pf[i] + (pg ? pg[s] : T{1}) * pc[i];
+    T* out = y.mutable_data<T>("attention");
+    over_elements(f, [=](int64_t begin, int64_t end) {
+      if (everywhere)
+        for (int64_t i = begin; i < end; ++i) out[i] = pf[i] + pg[i] * pc[i];
+      else
+        for (int64_t i = begin; i < end; ++i) out[i] = pf[i] + (pg ? pg[0] : T{1}) * pc[i];
+    });
+  });
+  return y;
+}
+
+// a becomes g = sigmoid(a); returns f + g * c. One pass.
+Tensor open_and_add(Tensor& a, const Tensor& f, const Tensor& c) {
+  Tensor y = Tensor::empty(f.shape(), f.dtype());
+  dispatch_float("attention", f.dtype(), [&]<class T>() {
+    const T *pf = f.data<T>(), *pc = c.data<T>();
+    T *g = a.mutable_data<T>("attention"), *out = y.mutable_data<T>("attention");
+    over_elements(f, [=](int64_t begin, int64_t end) {
+      kernels::sigmoid(g + begin, g + begin, end - begin);
+      for (int64_t i = begin; i < end; ++i) out[i] = pf[i] + g[i] * pc[i];
+    });
+  });
+  return y;
+}
+
+// to += d, from -= d. One pass.
+void move_gradient(Tensor& to, Tensor& from, const Tensor& d) {
+  dispatch_float("attention", d.dtype(), [&]<class T>() {
+    const T* p = d.data<T>();
+    T *t = to.mutable_data<T>("attention"), *f = from.mutable_data<T>("attention");
+    over_elements(d, [=](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) t[i] += p[i], f[i] -= p[i];
+    });
   });
 }
 
@@ -237,18 +264,18 @@ Tensor pack_weights(const Tensors& in, const Packed& p) {
 Tensor project(const Tensors& in, const Packed& p, const Tensor& source) {
   const Tensor w = pack_weights(in, p);
   Tensor y = Tensor::empty({source.size(0), source.size(1), w.size(1)}, source.dtype());
-  Tensor rows = flat(y);
-  product(Trans::no, Trans::no, flat(source), w, rows);
-  if (p.b[0] < 0) return y;
-  Tensor bias = Tensor::empty({w.size(1)}, y.dtype());
-  int64_t at = 0;
-  for (int b : p.b) {
-    const Tensor& t = in[static_cast<size_t>(b)];
-    Tensor part = bias.slice(0, at, at + t.numel());
-    part.copy_from(t, "attention");
-    at += t.numel();
+  Tensor rows = flat(y), bias;
+  if (p.b[0] >= 0) {
+    bias = Tensor::empty({w.size(1)}, y.dtype());
+    int64_t at = 0;
+    for (int b : p.b) {
+      const Tensor& t = in[static_cast<size_t>(b)];
+      Tensor part = bias.slice(0, at, at + t.numel());
+      part.copy_from(t, "attention");
+      at += t.numel();
+    }
   }
-  add_bias(y, bias);
+  affine(flat(source), w, bias, rows);
   return y;
 }
 
@@ -303,68 +330,55 @@ Tensor both(const Tensor& f, const Tensor& c, const Tensor& w, const Tensor& b, 
   const int64_t d = f.size(2), n = w.size(1);
   Tensor y = Tensor::empty({f.size(0), f.size(1), n}, f.dtype());
   Tensor rows = flat(y);
-  product(Trans::no, Trans::no, flat(f), w.slice(0, 0, d), rows);
+  affine(flat(f), w.slice(0, 0, d), b, rows);
   product(Trans::no, Trans::no, flat(c), w.slice(0, d, 2 * d), rows, 1);
   if (entropy.defined())
     product(Trans::no, Trans::no, entropy.reshape({entropy.numel(), 1}), w.slice(0, 2 * d, 2 * d + 1), rows, 1);
-  add_bias(y, b);
   return y;
 }
 
-GateValue open_gate(const Tensors& in, const AttentionLayout::Round& r, Gate gate, const Tensor& f, const Tensor& c,
-                    const Tensor& entropy) {
+// Weighs the correction: fills in what the gate keeps and returns F + g * c.
+Tensor add_correction(const Tensors& in, const AttentionLayout::Round& r, Gate gate, const Tensor& f, const Tensor& c,
+                      const Tensor& entropy, GateValue& kept) {
   auto at = [&](int i) -> const Tensor& { return in[static_cast<size_t>(i)]; };
-  switch (gate) {
-    case Gate::none:
-      return {};
-    case Gate::scalar:
-      return {sigmoid_of(at(r.gate)), {}};
-    case Gate::linear:
-      return {sigmoid_of(both(f, c, at(r.w_g), at(r.b_g), {})), {}};
-    case Gate::mlp:
-      break;
+  if (gate == Gate::scalar) kept.g = sigmoid_of(at(r.gate));
+  if (gate == Gate::none || gate == Gate::scalar) return gated_sum(f, kept.g, c);
+  if (gate == Gate::linear) {
+    kept.g = both(f, c, at(r.w_g), at(r.b_g), {});
+  } else {
+    kept.u = both(f, c, at(r.w_1), at(r.b_1), entropy);
+    kept.g = Tensor::empty(f.shape(), f.dtype());
+    Tensor rows = flat(kept.g);
+    affine(flat(gelu_of(kept.u)), at(r.w_2), at(r.b_2), rows);
   }
-  GateValue v;
-  v.u = both(f, c, at(r.w_1), at(r.b_1), entropy);
-  const Tensor t = gelu_of(v.u);
-  Tensor a = Tensor::empty(f.shape(), f.dtype()), rows = flat(a);
-  product(Trans::no, Trans::no, flat(t), at(r.w_2), rows);
-  add_bias(a, at(r.b_2));
-  v.g = sigmoid_of(a);
-  return v;
+  return open_and_add(kept.g, f, c);
 }
 
-// Undoes both(): gradients of w and b, and of F, c (added into dc) and H from dy at its result.
-struct BothGradient {
-  Tensor h_f, h_c, d_entropy;
-};
-BothGradient undo_both(const Tensors& in, int w_at, int b_at, const Tensor& f, const Tensor& c, const Tensor& entropy,
-                       const Tensor& dy, const std::function<bool(int)>& need, Tensors& g) {
+// Undoes both(): gradients of w and b; those of F, c and H are added to d_f, d_c and d_entropy where these are defined.
+void undo_both(const Tensors& in, int w_at, int b_at, const Tensor& f, const Tensor& c, const Tensor& entropy,
+               const Tensor& dy, const std::function<bool(int)>& need, Tensors& g, Tensor d_f, Tensor d_c,
+               Tensor d_entropy) {
   const Tensor& w = in[static_cast<size_t>(w_at)];
   const int64_t d = f.size(2);
   const Tensor rows = flat(dy);
   if (need(w_at)) {
     Tensor dw = Tensor::empty(w.shape(), w.dtype());
-    Tensor upper = dw.slice(0, 0, d), lower = dw.slice(0, d, 2 * d);
-    product(Trans::yes, Trans::no, flat(f), rows, upper);
-    product(Trans::yes, Trans::no, flat(c), rows, lower);
-    if (entropy.defined()) {
-      Tensor last = dw.slice(0, 2 * d, 2 * d + 1);
-      product(Trans::yes, Trans::no, entropy.reshape({entropy.numel(), 1}), rows, last);
-    }
+    auto part = [&](const Tensor& left, int64_t begin, int64_t end) {
+      Tensor to = dw.slice(0, begin, end);
+      product(Trans::yes, Trans::no, left, rows, to);
+    };
+    part(flat(f), 0, d);
+    part(flat(c), d, 2 * d);
+    if (entropy.defined()) part(entropy.reshape({entropy.numel(), 1}), 2 * d, 2 * d + 1);
     g[static_cast<size_t>(w_at)] = dw;
   }
   if (need(b_at)) g[static_cast<size_t>(b_at)] = columns_sum(dy);
-  BothGradient out{Tensor::empty(f.shape(), f.dtype()), Tensor::empty(f.shape(), f.dtype()), {}};
-  Tensor hf = flat(out.h_f), hc = flat(out.h_c);
-  product(Trans::no, Trans::yes, rows, w.slice(0, 0, d), hf);
-  product(Trans::no, Trans::yes, rows, w.slice(0, d, 2 * d), hc);
-  if (entropy.defined()) {
-    out.d_entropy = Tensor::empty(entropy.shape(), entropy.dtype());
-    Tensor column = out.d_entropy.reshape({entropy.numel(), 1});
-    product(Trans::no, Trans::yes, rows, w.slice(0, 2 * d, 2 * d + 1), column);
-  }
-  return out;
+  auto add = [&](Tensor to, int64_t begin, int64_t end) {
+    if (to.defined()) product(Trans::no, Trans::yes, rows, w.slice(0, begin, end), to, 1);
+  };
+  add(d_f.defined() ? flat(d_f) : d_f, 0, d);
+  add(d_c.defined() ? flat(d_c) : d_c, d, 2 * d);
+  add(d_entropy.defined() ? d_entropy.reshape({d_entropy.numel(), 1}) : d_entropy, 2 * d, 2 * d + 1);
 }
 
 // -- A layer's forward ------------------------------------------------------------------------------------------------
@@ -476,8 +490,8 @@ Tensor layer_forward(std::string_view op, Saved& saved, const Tensors& given, co
     if (m == 0) {
       f = c.o;
     } else {
-      k.gates.push_back(open_gate(in, at.rounds[static_cast<size_t>(m)], a.gate, f, c.o, k.entropy));
-      f = gated_sum(f, k.gates.back().g, c.o);
+      k.gates.emplace_back();
+      f = add_correction(in, at.rounds[static_cast<size_t>(m)], a.gate, f, c.o, k.entropy, k.gates.back());
     }
   }
   if (saved.recording()) {
@@ -510,7 +524,8 @@ class LayerBackward {
 
   Tensors run() {
     Tensor df = undo_out(b_.dy().contiguous());
-    for (int m = a_.rounds - 1; m >= 1; --m) df = undo_round(m, df);
+    if (a_.rounds > 1 && df.same_storage(b_.dy())) df = df.clone();  // undo_round writes to it
+    for (int m = a_.rounds - 1; m >= 1; --m) undo_round(m, df);
     undo_first(df);
     const AttentionLayout& at = plan_.at;
     if (fault_ == BoostFault::first_round_only)
@@ -565,63 +580,60 @@ class LayerBackward {
     }
   }
 
-  // F_m = F + g * c; returns dF_{m-1}.
-  Tensor undo_round(int m, const Tensor& df) {
+  // F_m = F + g * c: dF becomes dF_{m-1} = dF + hF - dr.
+  void undo_round(int m, Tensor& df) {
     const Tensor &f = f_[static_cast<size_t>(m - 1)], &c = kept_.out[static_cast<size_t>(m)];
-    Tensor dc, h_f;
-    undo_gate(m, f, c, df, dc, h_f);
+    const Tensor dc = undo_gate(m, f, c, df);
     undo_attention(m, dc, Tensor());
     const size_t source = static_cast<size_t>(Plan::residual(m));
     Tensor dr = unproject(in_, plan_.packed[source], residual(m), d_packed_[source], true, need_fn(), grads_);
-    if (fault_ == BoostFault::residual_dropped) dr = num::scale(dr, 0);
-    add_dx(dr);
-    // dF_{m-1} = dF + hF - dr
-    Tensor next = fault_ == BoostFault::skip_dropped ? num::scale(df, 0) : df;
-    if (h_f.defined()) next = num::add(next, h_f);
-    return fault_ == BoostFault::residual_sign_flipped ? num::add(next, dr) : num::sub(next, dr);
+    if (fault_ == BoostFault::residual_dropped) return;
+    if (fault_ == BoostFault::residual_sign_flipped) num::add_into(df, num::scale(dr, 2));
+    if (!dx_.defined()) dx_ = Tensor::zeros(dr.shape(), dr.dtype());
+    move_gradient(dx_, df, dr);  // r = x - F
   }
 
-  // dc = g * dF + hc and hF (undefined: zero), gradients of the gate's own parameters, and of the entropy.
-  void undo_gate(int m, const Tensor& f, const Tensor& c, const Tensor& df, Tensor& dc, Tensor& h_f) {
+  // Returns dc = g * dF + hc and adds hF to dF; gradients of the gate's own parameters, and of the entropy.
+  Tensor undo_gate(int m, const Tensor& f, const Tensor& c, Tensor& df) {
     const AttentionLayout::Round& r = plan_.at.rounds[static_cast<size_t>(m)];
     const GateValue& v = gate(m);
-    if (a_.gate == Gate::none) {
-      dc = df;
-      return;
+    const bool slope = fault_ != BoostFault::gate_slope_omitted, keep_f = fault_ != BoostFault::skip_dropped;
+    if (a_.gate == Gate::none || a_.gate == Gate::scalar) {
+      const double g = a_.gate == Gate::none ? 1 : v.g.flat(0);
+      if (need(r.gate))
+        grads_[static_cast<size_t>(r.gate)] =
+            num::scale(num::sum(num::mul(df, c)), slope ? g * (1 - g) : 1).reshape({1});
+      const Tensor dc = g == 1 && keep_f ? df : num::scale(df, g);
+      if (!keep_f) df.fill(0);
+      return dc;
     }
-    if (a_.gate == Gate::scalar) {
-      const double g = v.g.flat(0);
-      dc = num::scale(df, g);
-      if (need(r.gate)) {
-        const double slope = fault_ == BoostFault::gate_slope_omitted ? 1 : g * (1 - g);
-        grads_[static_cast<size_t>(r.gate)] = num::scale(num::sum(num::mul(df, c)), slope).reshape({1});
-      }
-      return;
-    }
-    const bool slope = fault_ != BoostFault::gate_slope_omitted;
-    dc = num::mul(v.g, df);
-    const Tensor da = each(f, [&]<class T>(T* y, int64_t begin, int64_t end) {
+    Tensor dc = Tensor::empty(df.shape(), df.dtype()), da = Tensor::empty(df.shape(), df.dtype());
+    dispatch_float("attention", df.dtype(), [&]<class T>() {
       const T *g = v.g.data<T>(), *pc = c.data<T>(), *pd = df.data<T>();
-      for (int64_t i = begin; i < end; ++i) y[i] = pc[i] * pd[i] * (slope ? g[i] * (1 - g[i]) : T{1});
-    });
-    BothGradient h;
-    if (a_.gate == Gate::linear) {
-      h = undo_both(in_, r.w_g, r.b_g, f, c, {}, da, need_fn(), grads_);
-    } else {
-      const Tensor t = gelu_of(v.u);
-      const Tensor dt = unproject(in_, {{r.w_2}, {r.b_2}}, t, da, true, need_fn(), grads_);
-      Tensor du = Tensor::empty(dt.shape(), dt.dtype());
-      dispatch_float("attention", dt.dtype(), [&]<class T>() {
-        kernels::gelu_backward(v.u.data<T>(), dt.data<T>(), du.mutable_data<T>("attention"), dt.numel());
+      T *to_c = dc.mutable_data<T>("attention"), *to_a = da.mutable_data<T>("attention");
+      over_elements(df, [=](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          to_c[i] = g[i] * pd[i];
+          to_a[i] = pc[i] * pd[i] * (slope ? g[i] * (1 - g[i]) : T{1});
+        }
       });
-      h = undo_both(in_, r.w_1, r.b_1, f, c, kept_.entropy, du, need_fn(), grads_);
-      if (d_entropy_.defined())
-        num::add_into(d_entropy_, h.d_entropy);
-      else
-        d_entropy_ = h.d_entropy;
+    });
+    if (!keep_f) df.fill(0);
+    const Tensor h_f = fault_ == BoostFault::gate_to_f_dropped ? Tensor() : df;
+    const Tensor h_c = fault_ == BoostFault::gate_to_c_dropped ? Tensor() : dc;
+    if (a_.gate == Gate::linear) {
+      undo_both(in_, r.w_g, r.b_g, f, c, {}, da, need_fn(), grads_, h_f, h_c, {});
+      return dc;
     }
-    if (fault_ != BoostFault::gate_to_c_dropped) num::add_into(dc, h.h_c);
-    if (fault_ != BoostFault::gate_to_f_dropped) h_f = h.h_f;
+    const Tensor t = gelu_of(v.u);
+    const Tensor dt = unproject(in_, {{r.w_2}, {r.b_2}}, t, da, true, need_fn(), grads_);
+    Tensor du = Tensor::empty(dt.shape(), dt.dtype());
+    dispatch_float("attention", dt.dtype(), [&]<class T>() {
+      kernels::gelu_backward(v.u.data<T>(), dt.data<T>(), du.mutable_data<T>("attention"), dt.numel());
+    });
+    if (!d_entropy_.defined()) d_entropy_ = Tensor::zeros(kept_.entropy.shape(), dt.dtype());
+    undo_both(in_, r.w_1, r.b_1, f, c, kept_.entropy, du, need_fn(), grads_, h_f, h_c, d_entropy_);
+    return dc;
   }
 
   // F_0 = A_0(x, s), and whatever all rounds have left in the shared packed products.
@@ -638,7 +650,10 @@ class LayerBackward {
 
   void add_dx(const Tensor& t) {
     if (!need(0) || !t.defined()) return;
-    dx_ = dx_.defined() ? num::add(dx_, t) : t;
+    if (dx_.defined())
+      num::add_into(dx_, t);
+    else
+      dx_ = t;
   }
 
   const B& b_;

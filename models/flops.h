@@ -17,17 +17,41 @@
 
 namespace bg {
 
+/// Forward of one token of one layer's attention alone, given q, k and v, over all heads, of `width` together. All T
+/// keys count unless causal.
+inline double attention_flops_per_token(const TransformerConfig& c, bool causal = true) {
+  const double products = c.model == nn::AttentionKind::twicing   ? 3
+                          : c.model == nn::AttentionKind::boosted ? 2 * static_cast<double>(c.rounds)
+                                                                  : 2;
+  const double visible = static_cast<double>(c.seq_len) / (causal ? 2 : 1);
+  return products * 2 * visible * static_cast<double>(c.d_model);
+}
+
+/// Forward of one token of one attention layer: projections, attention, gates.
+inline double attention_layer_flops_per_token(const TransformerConfig& c, bool causal = true) {
+  const double d = static_cast<double>(c.d_model), h = static_cast<double>(nn::SelfAttentionOptions().gate_hidden);
+  const bool boosted = c.model == nn::AttentionKind::boosted;
+  const double rounds = boosted ? static_cast<double>(c.rounds) : 1;
+  double flops = 2 * (3 * rounds + 1) * d * d + attention_flops_per_token(c, causal);
+  if (boosted && c.gate == Gate::linear) flops += (rounds - 1) * 4 * d * d;
+  if (boosted && c.gate == Gate::mlp) flops += (rounds - 1) * 2 * ((2 * d + 1) * h + h * d);
+  return flops;
+}
+
+/// Forward of one token in each part of the model, all layers together.
+struct ForwardFlops {
+  double attention, feed_forward, output;
+};
+inline ForwardFlops forward_flops_per_token(const TransformerConfig& c) {
+  const double d = static_cast<double>(c.d_model), layers = static_cast<double>(c.layers);
+  return {layers * attention_layer_flops_per_token(c), layers * 4 * static_cast<double>(c.mlp_ratio) * d * d,
+          2 * d * static_cast<double>(c.vocab)};
+}
+
 /// Forward and backward of one token in a sequence of seq_len tokens.
 inline double flops_per_token(const TransformerConfig& c) {
-  const double d = static_cast<double>(c.d_model), T = static_cast<double>(c.seq_len);
-  const bool boosted = c.model == nn::AttentionKind::boosted;
-  const double rounds = boosted ? static_cast<double>(c.rounds) : 1,
-               h = static_cast<double>(nn::SelfAttentionOptions().gate_hidden);
-  double layer = 2 * (3 * rounds + 1) * d * d + 2 * T * d * rounds + 4 * static_cast<double>(c.mlp_ratio) * d * d;
-  if (c.model == nn::AttentionKind::twicing) layer += T * d;
-  if (boosted && c.gate == Gate::linear) layer += (rounds - 1) * 4 * d * d;
-  if (boosted && c.gate == Gate::mlp) layer += (rounds - 1) * 2 * ((2 * d + 1) * h + h * d);
-  return 3 * (static_cast<double>(c.layers) * layer + 2 * d * static_cast<double>(c.vocab));
+  const ForwardFlops f = forward_flops_per_token(c);
+  return 3 * (f.attention + f.feed_forward + f.output);
 }
 
 }  // namespace bg

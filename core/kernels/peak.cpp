@@ -62,6 +62,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 #include <hwy/aligned_allocator.h>
 
+#include <algorithm>
 #include <chrono>
 
 #include "core/error.h"
@@ -126,15 +127,24 @@ double fma_peak_gflops_f64(int threads, double seconds) {
   return chunks * kRounds * HWY_DYNAMIC_DISPATCH(flops_per_round_f64)() * 1e-9;
 }
 
-double copy_peak_gbytes(int threads, double seconds) {
-  constexpr int64_t kChunk = int64_t{1} << 18, kChunks = 128;  // 1 MiB pieces of two 128 MiB buffers
-  const auto from = hwy::AllocateAligned<float>(kChunk * kChunks), to = hwy::AllocateAligned<float>(kChunk * kChunks);
-  BG_CHECK(from && to, "peak", "no memory for the copy", "", "256 MiB");
-  for (int64_t i = 0; i < kChunk * kChunks; ++i) from[i] = 1.0f;
-  const double chunks = chunks_per_second(threads, seconds, kChunks, [&](int64_t c) {
-    HWY_DYNAMIC_DISPATCH(copy)(from.get() + c * kChunk, to.get() + c * kChunk, kChunk);
+constexpr int64_t kCopyChunk = int64_t{1} << 18, kCopyChunks = 128;  // 1 MiB pieces
+
+struct CopyPeak::Buffers {
+  hwy::AlignedFreeUniquePtr<float[]> from = hwy::AllocateAligned<float>(kCopyChunk * kCopyChunks),
+                                     to = hwy::AllocateAligned<float>(kCopyChunk * kCopyChunks);
+};
+
+CopyPeak::CopyPeak() : buffers_(std::make_unique<Buffers>()) {
+  BG_CHECK(buffers_->from && buffers_->to, "peak", "no memory for the copy", "", "256 MiB");
+  std::fill_n(buffers_->from.get(), kCopyChunk * kCopyChunks, 1.0f);
+}
+CopyPeak::~CopyPeak() = default;
+
+double CopyPeak::gbytes(int threads, double seconds) {
+  const double chunks = chunks_per_second(threads, seconds, kCopyChunks, [&](int64_t c) {
+    HWY_DYNAMIC_DISPATCH(copy)(buffers_->from.get() + c * kCopyChunk, buffers_->to.get() + c * kCopyChunk, kCopyChunk);
   });
-  return chunks * 2 * kChunk * sizeof(float) * 1e-9;
+  return chunks * 2 * kCopyChunk * sizeof(float) * 1e-9;
 }
 
 }  // namespace bg

@@ -1,6 +1,8 @@
 // What the machine can do at most: the yardsticks that every speed is quoted against, measured in the same run.
 #pragma once
 
+#include <memory>
+
 namespace bg {
 
 /// Billions of floating-point operations per second (one fused multiply-add counts as two) of `threads` workers that
@@ -10,8 +12,18 @@ namespace bg {
 double fma_peak_gflops(int threads, double seconds);      // float
 double fma_peak_gflops_f64(int threads, double seconds);  // double
 
-/// Billions of bytes per second, read plus written, of a copy between two buffers far larger than the caches.
-/// Same conditions as above.
-double copy_peak_gbytes(int threads, double seconds);
+/// The speed of memory. Holds the two buffers of the copy, 128 MiB each: far larger than the caches.
+class CopyPeak {
+ public:
+  CopyPeak();  ///< throws Error when there is no memory
+  ~CopyPeak();
+  /// Billions of bytes per second of a copy between the buffers. A byte copied counts as two: one read, one written
+  /// (past the caches). Conditions and errors as above.
+  double gbytes(int threads, double seconds);
+
+ private:
+  struct Buffers;
+  std::unique_ptr<Buffers> buffers_;
+};
 
 }  // namespace bg

@@ -49,6 +49,7 @@ std::string check_whole_number(const std::string& text) {
 }
 
 void check_numbers(CLI::App& command) {
+  for (CLI::App* sub : command.get_subcommands({})) check_numbers(*sub);
   for (CLI::Option* option : command.get_options()) {
     if (option->get_type_name() == "INT") option->check(check_whole_number<int64_t>);
     if (option->get_type_name() == "UINT") option->check(check_whole_number<uint64_t>);
@@ -57,18 +58,28 @@ void check_numbers(CLI::App& command) {
 
 // What is wrong with the command line, in the agreed form.
 std::string usage_text(const CLI::ParseError& e, int argc, char** argv, const CLI::App& app) {
-  const auto parsed = app.get_subcommands();
-  if (parsed.empty()) {
-    std::vector<std::string> names;
-    for (const Command* c : Command::all()) names.push_back(c->name);
+  // The last command given: the program, one of its commands, or one of that one's.
+  const CLI::App* last = &app;
+  std::string path = "boostgrad";
+  int depth = 1;
+  for (; !last->get_subcommands().empty(); ++depth) {
+    last = last->get_subcommands()[0];
+    path += " " + last->get_name();
+  }
+  const CLI::App& command = *last;
+  std::vector<std::string> names;
+  for (const CLI::App* sub : command.get_subcommands([](const CLI::App*) { return true; }))
+    names.push_back(sub->get_name());
+  if (!names.empty()) {
+    std::sort(names.begin(), names.end());
     std::string list;
     for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
-    const bool given = argc > 1;
-    return error_text("boostgrad", given ? "no such command" : "no command", given ? str("'", argv[1], "'") : "",
-                      str("one of ", list), given ? near_names(argv[1], names)[0] + " --help" : "boostgrad --help");
+    const bool given = argc > depth;
+    return error_text(command.get_name(), given ? "no such command" : "no command",
+                      given ? str("'", argv[depth], "'") : "", str("one of ", list),
+                      str(path, given ? " " + near_names(argv[depth], names)[0] : "", " --help"));
   }
-  const CLI::App& command = *parsed[0];
-  const std::string hint = str("boostgrad ", command.get_name(), " --help");
+  const std::string hint = path + " --help";
   // Named before what is missing: a mistyped option is why it is.
   if (const auto unknown = command.remaining(); !unknown.empty()) {
     std::vector<std::string> options;

@@ -14,11 +14,12 @@ TEST_CASE("the peaks are positive, double is about half of float, and the pool i
   }
   CHECK(ratio > 1.6);
   CHECK(ratio < 2.4);
-  CHECK(bg::copy_peak_gbytes(2, 0.02) > 0);
+  CHECK(bg::CopyPeak().gbytes(2, 0.02) > 0);
   CHECK(bg::num_threads() == 2);
 }
 
 TEST_CASE("the peak measurement says what is wrong with its arguments") {
   CHECK_THROWS_AS(bg::fma_peak_gflops(0, 0.1), bg::Error);
   CHECK_THROWS_AS(bg::fma_peak_gflops(1, 0), bg::Error);
+  CHECK_THROWS_AS(bg::CopyPeak().gbytes(1, -1), bg::Error);
 }

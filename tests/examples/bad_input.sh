@@ -129,7 +129,18 @@ refused 2 'no such op' gradcheck --op nope
 refused 2 'sample' gradcheck --op exp --sample -1
 refused 2 'dropout' info --dropout 2
 refused 2 'vocab' info --vocab 0
-refused 2 'benchmark' bench fast
+refused 2 'no command.*attention, gemm, ops, step' bench
+refused 2 'no such command.*fast.*attention' bench fast
+refused 2 'unknown argument.*--jsn.*--json' bench step --jsn
+refused 2 'bad --repeats' bench ops --repeats 0
+refused 2 'bad --batch-size' bench gemm --batch-size 0
+refused 2 'bad --dtype.*f16.*f32, f64 or both' bench gemm --dtype f16
+refused 2 'no such case.*nope' bench gemm --only nope
+refused 2 'unknown --kind.*bosted.*boosted' bench attention --kind bosted
+refused 2 'bad --seq-len' bench attention --seq-len 0
+refused 2 'whole number' bench attention --d-head x
+refused 2 'bad --causal' bench attention --causal maybe
+refused 2 'bad --tensor-mb' bench ops --tensor-mb 100000
 refused 1 'memory' bench step --batch-size 9223372036854775807
 succeeds info --json --layers 16777216
 grep -q '"parameters":' out || fail 'info of a huge model'

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "autograd/engine.h"
 #include "autograd/jvp.h"
@@ -56,6 +57,12 @@ Jump find_jump(const std::function<double(double t)>& p, double reach) {
   return jump;
 }
 
+// Gradients of all leaves that should be the same.
+struct Repeat {
+  std::string what;
+  Tensors got, want;
+};
+
 class Checker {
  public:
   Checker(Target target, const GradcheckOptions& options) : target_(std::move(target)), o_(options) {}
@@ -72,10 +79,13 @@ class Checker {
     Rng rng(o_.seed);
     for (int k = 0; k < o_.directions; ++k) {
       Rng draw = rng.fork(static_cast<uint64_t>(k));
-      differentiate(draw);
+      differentiate(draw, k == 0);
       for (size_t i = 0; i < target_.leaves.size(); ++i)
         if (!decided(i)) check(i);
     }
+    for (const Repeat& again : repeats_)
+      for (size_t i = 0; i < target_.leaves.size(); ++i)
+        if (!decided(i)) compare_repeat(again, i);
     return std::move(report_);
   }
 
@@ -105,11 +115,13 @@ class Checker {
   }
 
   // All that needs the graph, before anything is moved: a moved parameter invalidates what the graph has saved.
-  void differentiate(Rng& rng) {
+  void differentiate(Rng& rng, bool first) {
     const Vars outputs = reached(target_.run());
     v_ = verifier::random_cotangents(values(outputs), rng);
     v_flat_ = flatten(v_);
+    f_norm_ = norm(flatten(values(outputs)));
     gradients_ = values(grad(outputs, target_.leaves, vars(v_), {.retain_graph = true}));
+    if (first) repeat(outputs);
     directions_.clear();
     forward_.clear();
     for (size_t i = 0; i < target_.leaves.size(); ++i) {
@@ -119,6 +131,48 @@ class Checker {
     }
     for (size_t i = 0; forward_mode_ && i < target_.leaves.size(); ++i)
       forward_.push_back(flatten(detail::tangents_of(outputs, target_.leaves, only(i))));
+  }
+
+  // The same gradients asked for otherwise: one leaf at a time, and for cotangents that are not contiguous.
+  void repeat(const Vars& outputs) {
+    auto gradients = [&](const Vars& leaves, const Tensors& v) {
+      return values(grad(outputs, leaves, vars(v), {.retain_graph = true}));
+    };
+    Repeat alone{"the same gradient when no other is needed", {}, gradients_};
+    for (const Var& leaf : target_.leaves) alone.got.push_back(gradients({leaf}, v_)[0]);
+    Tensors transposed, expanded, copied;
+    for (const Tensor& v : v_) {
+      transposed.push_back(verifier::reversed_layout(v));
+      expanded.push_back(verifier::expanded_layout(v, -1));
+      copied.push_back(expanded.back().clone());
+    }
+    repeats_.push_back(std::move(alone));
+    repeats_.push_back({"transposed cotangent", gradients(target_.leaves, transposed), gradients_});
+    repeats_.push_back(
+        {"expanded cotangent (stride 0)", gradients(target_.leaves, expanded), gradients(target_.leaves, copied)});
+  }
+
+  void compare_repeat(const Repeat& again, size_t leaf) {
+    const Tensor &got = again.got[leaf], &want = again.want[leaf];
+    const std::vector<double> a = flatten({got}), b = flatten({want});
+    size_t at = 0;
+    double scale = 1;
+    for (size_t k = 0; k < a.size(); ++k) {
+      if (!(std::abs(a[k] - b[k]) <= std::abs(a[at] - b[at]))) at = k;
+      scale = std::max(scale, std::abs(b[k]));
+    }
+    const double error = a.empty() ? 0 : std::abs(a[at] - b[at]) / scale;
+    ++report_.comparisons;
+    if (!(error <= report_.worst)) report_.worst = error;
+    if (error <= verifier::kTolerance.structure) return;  // false for NaN
+    report_.verdict = Verdict::wrong;
+    Failure& f = add(leaf, again.what);
+    f.step = Step::V6;
+    f.index = verifier::describe_index(want.shape(), static_cast<int64_t>(at));
+    f.analytic = a[at];
+    f.reference = b[at];
+    f.error = error;
+    f.tolerance = verifier::kTolerance.structure;
   }
 
   Tensors only(size_t leaf) const {
@@ -205,9 +259,18 @@ class Checker {
     }
   }
 
+  // What the rounding of f alone puts into <v, J u>, by differences of step h or (h = 0) in forward mode. Where the
+  // true gradient is zero, as that of a bias which every logit of a softmax shares, this is all that there is to
+  // compare.
+  double rounding(double h) const {
+    constexpr double kUlps = 8;
+    const double eps = kUlps * std::numeric_limits<double>::epsilon() * norm(v_flat_) * f_norm_;
+    return h > 0 ? eps / h : eps;
+  }
+
   void compare(size_t leaf, std::string what, double p, const std::vector<double>& ju, double h, double tolerance) {
     const double q = dot(v_flat_, ju), scale = norm(v_flat_) * norm(ju) + norm(flatten({gradients_[leaf]}));
-    const double error = scale > 0 ? std::abs(p - q) / scale : std::abs(p - q);
+    const double off = std::abs(p - q), error = off <= rounding(h) ? 0 : scale > 0 ? off / scale : off;
     ++report_.comparisons;
     if (!(error <= report_.worst)) report_.worst = error;
     if (error <= tolerance) return;  // false for NaN
@@ -253,9 +316,11 @@ class Checker {
   GradcheckReport report_;
   std::vector<bool> used_;  // outputs that depend on the leaves
   bool forward_mode_ = true;
+  std::vector<Repeat> repeats_;
   // of the current draw
   Tensors v_, gradients_, directions_;
   std::vector<double> v_flat_;
+  double f_norm_ = 0;
   std::vector<std::vector<double>> forward_;  // J u by forward mode
 };
 

@@ -1,5 +1,6 @@
 // Is the gradient of a function right? For any function of Vars, with no reference at hand: reverse mode is held
-// against differences of the function and, where every op in it has a second derivative, against forward mode.
+// against differences of the function and, where every op in it has a second derivative, against forward mode; and the
+// gradient must be the same when no other input's is needed and for cotangents that are not contiguous.
 #pragma once
 
 #include "autograd/var.h"

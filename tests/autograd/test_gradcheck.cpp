@@ -53,7 +53,7 @@ TEST_CASE("gradcheck accepts right gradients of any function, with several input
   const GradcheckReport r = gradcheck(attention_like, {Var(random(1, {3, 4})), Var(random(2, {3, 4}))});
   INFO(r.to_string());
   CHECK(r.passed());
-  CHECK(r.comparisons == 2 * 3 * 2);  // inputs, directions, oracles
+  CHECK(r.comparisons == 2 * (3 * 2 + 3));  // inputs, directions, oracles, and the same gradient asked for otherwise
   CHECK(r.forward_mode);
   CHECK(r.worst < 1e-9);
 }
@@ -71,6 +71,56 @@ TEST_CASE("[R3] gradcheck pinpoints the wrong element of a wrong gradient") {
   const std::string text = r.to_string();
   CHECK_THAT(text, Contains("analytic") && Contains("reference") && Contains("seed"));
   CHECK(std::count(text.begin(), text.end(), '\n') < 20);
+}
+
+TEST_CASE("gradcheck tells a gradient of zero, met up to rounding, from one that is lost") {
+  // a shift that all logits of a row share changes nothing: by differences its slope is rounding and no more
+  auto shifted = [](const Vars& in) { return Vars{softmax(in[0] + in[1]) * in[2]}; };
+  const Vars in{Var(random(1, {3, 4})), Var(random(2, {3, 1})), Var(random(3, {3, 4}))};
+  const GradcheckReport right = gradcheck(shifted, in);
+  INFO(right.to_string());
+  CHECK(right.passed());
+  CHECK(right.comparisons == 3 * (3 * 2 + 3));
+  // small gradients are still seen: two thirds of one that is 1e-9 of the others is lost
+  auto lost = [&](const Vars& x) { return Vars{x[0] + (x[1] * 1e-9).detach() + (x[1] * 1e-9) * 0.5}; };
+  const GradcheckReport wrong = gradcheck(lost, {in[0], in[1]});
+  INFO(wrong.to_string());
+  CHECK(wrong.verdict == Verdict::wrong);
+  REQUIRE(wrong.failures.size() == 1);
+  CHECK(wrong.failures[0].input == "input 1");
+}
+
+TEST_CASE("[R5] gradcheck sees a gradient that depends on what else is needed, and strides that are misread") {
+  struct WeightsOnlyWithInput : Linear {
+    static Tensors backward(const Backward<Tensor, Args>& b) {
+      Tensors g = Linear::backward(b);
+      if (!b.need(0)) g[1] = Tensor();
+      return g;
+    }
+  };
+  const GradcheckReport needs = gradcheck([](const Vars& in) { return apply<WeightsOnlyWithInput>({}, in); },
+                                          {Var(random(1, {3, 4})), Var(random(2, {4, 2}))});
+  CHECK(needs.verdict == Verdict::wrong);
+  REQUIRE(needs.failures.size() == 1);
+  CHECK(needs.failures[0].input == "input 1");
+  CHECK_THAT(needs.to_string(), Contains("FAIL V6") && Contains("when no other is needed"));
+
+  struct AssumesContiguous : Softmax {
+    static Tensors backward(const Backward<Tensor, Args>& b) {
+      Tensor dy = Tensor::empty(b.dy().shape(), b.dy().dtype());
+      const int64_t last = static_cast<int64_t>(b.dy().storage()->bytes() / sizeof(double)) - 1;
+      for (int64_t i = 0; i < dy.numel(); ++i)
+        dy.mutable_data<double>("test")[i] = b.dy().data<double>()[std::min(i, last)];
+      const std::vector<Tensor> cotangents{dy}, saved{b[0]};
+      const std::vector<Node::Value> inputs{{b.input_shape(0), b.input_dtype(0)}};
+      return Softmax::backward(Backward<Tensor, Args>(name, cotangents, saved, Need({true}), b.args, inputs));
+    }
+  };
+  const GradcheckReport strides =
+      gradcheck([](const Vars& in) { return apply<AssumesContiguous>({}, in); }, {Var(random(1, {3, 5}))});
+  CHECK(strides.verdict == Verdict::wrong);
+  REQUIRE(strides.failures.size() == 1);
+  CHECK_THAT(strides.to_string(), Contains("FAIL V6") && Contains("transposed cotangent"));
 }
 
 TEST_CASE("[R1] gradcheck refuses f32 with advice, and functions that it cannot check") {

@@ -10,6 +10,7 @@ thread_local bool t_grad_enabled = true;
 thread_local bool t_anomaly = false;
 thread_local std::string t_scope;
 const Tensor kNoTensor;
+constexpr size_t kWorthForgoing = size_t{4} << 20;  // below that, time matters more than memory
 }  // namespace
 
 Var::Var(Tensor value, bool requires_grad) : value_(std::move(value)) {
@@ -50,7 +51,7 @@ bool Need::any() const { return std::find(wanted_.begin(), wanted_.end(), true) 
 
 void Saved::forgo_cheap(const Vars& inputs) {
   for (Slot& s : slots_) {
-    if (s.origin != Origin::input) continue;
+    if (s.origin != Origin::input || !s.tensor.defined() || s.tensor.storage()->bytes() < kWorthForgoing) continue;
     const Var& input = inputs[static_cast<size_t>(s.index)];
     const Tensor& value = input.value();
     if (!input.recipe() || s.version != input.recipe()->version || !s.tensor.same_storage(value) ||

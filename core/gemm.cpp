@@ -20,8 +20,9 @@ constexpr int64_t kSmallProduct = int64_t{1} << 20;
 // The least sides of a product that is worth packing. With 8192 rows, inner and outer sizes of 256 to 1024 and AVX-512,
 // packed products reach 0.76 to 0.92 of the FMA peak, OpenBLAS 0.3.21 by the same tiles 0.55 to 0.80. And
 // the least part of k that is worth a buffer of its own.
-constexpr int64_t kLeastRows = 24, kLeastCols = 32, kLeastDepth = 16, kPartDepth = 4 * kernels::kPackedDepth;
-constexpr int64_t kSumGrain = int64_t{1} << 14;  // elements of C per chunk when parts are added
+constexpr int64_t kLeastRows = 24, kLeastCols = 32, kLeastDepth = 16, kPartDepth = 192;
+constexpr int64_t kSumGrain = int64_t{1} << 14;   // elements of C per chunk when parts are added
+constexpr int64_t kPackGrain = int64_t{1} << 16;  // elements of B per chunk when all of it is packed
 
 void hold_to_one_thread() {
   static const bool done = [] {
@@ -108,7 +109,7 @@ Plan plan_for(int64_t batch, int64_t m, int64_t n, int64_t k) {
   while (batch * down * across * parts < kEnough && std::max(m / down, n / across) >= 128)
     ++(m / down >= n / across ? down : across);
   return {packed, equal(m, down, kUnitRows), equal(n, across, kernels::kPackedCols),
-          equal(k, parts, kernels::kPackedDepth)};
+          equal(k, parts, down == 1 ? 1 : kernels::kPackedDepth)};
 }
 
 // All of op(B) in panels; undefined where products do not use them.
@@ -118,7 +119,7 @@ Tensor pack_all(const kernels::RightOperand<T>& b, int64_t k, int64_t n) {
   Tensor packed = Tensor::empty({kernels::packed_elements(k, n)}, dtype_of<T>);
   T* to = packed.mutable_data<T>("gemm");
   const int64_t panels = ceil_div(n, kernels::kPackedCols);
-  parallel_for(panels, std::max<int64_t>(1, kSumGrain / (k * kernels::kPackedCols)), [&](int64_t begin, int64_t end) {
+  parallel_for(panels, std::max<int64_t>(1, kPackGrain / (k * kernels::kPackedCols)), [&](int64_t begin, int64_t end) {
     kernels::pack_right<T>(b, k, n, begin * kernels::kPackedCols, end * kernels::kPackedCols, to);
   });
   return packed;

@@ -61,15 +61,21 @@ HWY_INLINE hn::TFromD<D> sum_lanes(D d, hn::Vec<D> v) {
   return hn::GetLane(hn::SumOfLanes(d, v));
 }
 
+template <class D>
+HWY_INLINE hn::TFromD<D> largest(D d, const hn::TFromD<D>* x, int64_t n) {
+  using T = hn::TFromD<D>;
+  auto top = hn::Set(d, kLowest<T>);
+  for_vectors(d, n, [&](int64_t i, auto lanes) BG_LANES { top = hn::Max(top, lanes.load(d, x + i, kLowest<T>)); });
+  return hn::GetLane(hn::MaxOfLanes(d, top));
+}
+
 // The row's maximum as a shift for exp(x - shift). A row of -infinity alone gives 0, so that its exponentials are zeros
 // and not NaN; a NaN that the maximum may have missed still shows in the exponentials.
 template <class D>
 HWY_INLINE hn::TFromD<D> row_shift(D d, const hn::TFromD<D>* x, int64_t n) {
   using T = hn::TFromD<D>;
-  auto top = hn::Set(d, kLowest<T>);
-  for_vectors(d, n, [&](int64_t i, auto lanes) BG_LANES { top = hn::Max(top, lanes.load(d, x + i, kLowest<T>)); });
-  const T shift = hn::GetLane(hn::MaxOfLanes(d, top));
-  return shift == kLowest<T> ? T(0) : shift;
+  const T top = largest(d, x, n);
+  return top == kLowest<T> ? T(0) : top;
 }
 
 template <class D>
@@ -121,11 +127,22 @@ void softmax_backward(const T* y, const T* dy, T* dx, int64_t rows, int64_t n, b
   }
 }
 
+// Strip by strip, so that a long row is read from memory once and while the exponentials are computed.
 template <class T>
 LogSumExp<T> log_sum_exp(const T* x, int64_t n) {
   const hn::ScalableTag<T> d;
-  const T shift = row_shift(d, x, n);
-  return {shift, std::log(sum_of_exp(d, x, shift, n))};
+  constexpr int64_t kStrip = 1024;
+  T shift = kLowest<T>, sum = 0;
+  for (int64_t i = 0; i < n; i += kStrip) {
+    const int64_t count = std::min(kStrip, n - i);
+    const T top = largest(d, x + i, count);
+    if (top > shift) {
+      sum *= std::exp(shift - top);
+      shift = top;
+    }
+    sum += sum_of_exp(d, x + i, shift == kLowest<T> ? T(0) : shift, count);
+  }
+  return {shift == kLowest<T> ? T(0) : shift, std::log(sum)};
 }
 
 template <class T>

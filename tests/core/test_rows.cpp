@@ -273,6 +273,16 @@ TEMPLATE_TEST_CASE("cross-entropy rows, forward and backward [R25]", "[rows]", f
   CHECK(loss[1] == inf);
   k::cross_entropy_backward(x.data(), targets, -1, lse.data(), dloss.data(), dx.data(), 2, 3);
   for (int j = 3; j < 6; ++j) CHECK(dx[j] == 0);
+  // A long row is taken in strips: the largest may come in any of them, and some may be masked.
+  for (int64_t at : {0, 1500, 4999}) {
+    std::vector<T> far(5000, T(-1000));
+    std::fill(far.begin() + 1024, far.begin() + 2048, -inf);
+    far[at] = T(-900);
+    const int64_t second = at == 2500 ? 0 : 2500;
+    k::cross_entropy_forward(far.data(), &second, -1, loss.data(), lse.data(), 1, 5000);
+    CHECK(std::abs(loss[0] - 100) < 1e-4);
+    CHECK(std::abs(lse[0] + 900) < 1e-4);
+  }
   for (int64_t bad : {int64_t{3}, int64_t{-2}}) {
     const int64_t wrong[] = {0, bad};
     std::string text;
@@ -283,6 +293,41 @@ TEMPLATE_TEST_CASE("cross-entropy rows, forward and backward [R25]", "[rows]", f
     }
     CHECK(text ==
           str("[cross_entropy] target 1 is out of range: got ", bad, ", expected 0 to 2, or -1 to ignore the row."));
+  }
+}
+
+TEMPLATE_TEST_CASE("results that are written past the caches have the bits of small ones", "[rows]", float, double) {
+  using T = TestType;
+  constexpr int64_t d = 1024, part = 64, rows = (int64_t{16} << 20) / d / sizeof(T) + part;
+  const auto x = normals<T>(rows * d, 1), dy = normals<T>(rows * d, 2), gamma = normals<T>(d, 3);
+  std::vector<T> lse(rows), mean(rows), rstd(rows);
+  std::vector<int64_t> targets(rows, 5);
+  auto run = [&](int64_t first, int64_t n) {  // rows first .. first + n of every kernel's result
+    const T *px = x.data() + first * d, *pdy = dy.data() + first * d;
+    std::vector<std::vector<T>> all(8, std::vector<T>(n * d + 16));
+    auto aligned = [&](size_t i) {
+      return all[i].data() + (64 - reinterpret_cast<uintptr_t>(all[i].data()) % 64) % 64 / sizeof(T);
+    };
+    T* y[8];
+    for (size_t i = 0; i < 8; ++i) y[i] = aligned(i);
+    k::softmax_forward(px, y[0], n, d);
+    k::softmax_backward(y[0], pdy, y[1], n, d);
+    k::log_softmax_forward(px, y[2], n, d);
+    k::log_softmax_backward(y[2], pdy, y[3], n, d);
+    k::layer_norm_forward(px, gamma.data(), gamma.data(), 1e-5, y[4], mean.data(), rstd.data(), n, d);
+    k::layer_norm_backward<T>(px, gamma.data(), mean.data(), rstd.data(), pdy, y[5], nullptr, nullptr, n, d);
+    k::rms_norm_forward(px, gamma.data(), 1e-5, y[6], rstd.data(), n, d);
+    std::vector<T> loss(n), dloss(n, T(1));
+    k::cross_entropy_forward(px, targets.data(), -1, loss.data(), lse.data(), n, d);
+    k::cross_entropy_backward(px, targets.data(), -1, lse.data(), dloss.data(), y[7], n, d);
+    std::vector<std::vector<T>> results;
+    for (T* p : y) results.emplace_back(p, p + n * d);
+    return results;
+  };
+  const auto whole = run(0, rows), piece = run(rows - part, part);
+  for (size_t i = 0; i < whole.size(); ++i) {
+    INFO(i);
+    CHECK(std::equal(piece[i].begin(), piece[i].end(), whole[i].end() - part * d));
   }
 }
 

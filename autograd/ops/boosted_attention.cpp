@@ -1,6 +1,9 @@
 #include "autograd/ops/boosted_attention.h"
 
 #include <cmath>
+#include <map>
+#include <mutex>
+#include <tuple>
 
 #include "autograd/ops/attention_parts.h"
 #include "core/elementwise.h"
@@ -11,7 +14,9 @@ namespace bg {
 
 using namespace attention;
 
-AttentionLayout attention_layout(const AttentionLayerArgs& a) {
+namespace {
+
+AttentionLayout make_layout(const AttentionLayerArgs& a) {
   AttentionLayout at;
   auto add = [&](std::string name, bool differentiable = true) {
     at.inputs.emplace_back(std::move(name), differentiable);
@@ -50,6 +55,20 @@ AttentionLayout attention_layout(const AttentionLayerArgs& a) {
     if (a.bias) at.b_out = add("b_out");
   }
   return at;
+}
+
+}  // namespace
+
+// Names are slow to make beside a small layer's arithmetic.
+const AttentionLayout& attention_layout(const AttentionLayerArgs& a) {
+  using Key = std::tuple<bool, bool, bool, bool, bool, int, Gate>;
+  static std::mutex mutex;
+  static std::map<Key, AttentionLayout> layouts;
+  const std::lock_guard lock(mutex);
+  const Key key{a.memory, a.lengths, a.bias, a.project_out, a.learned_scale, a.rounds, a.gate};
+  auto found = layouts.find(key);
+  if (found == layouts.end()) found = layouts.emplace(key, make_layout(a)).first;
+  return found->second;
 }
 
 namespace {
@@ -147,7 +166,7 @@ struct RoundPlaces {
 
 // Sources of the packed products: 0 is x, 1 the memory (if any), then one residual a round from round 1 on.
 struct Plan {
-  AttentionLayout at;
+  const AttentionLayout& at;
   std::vector<Packed> packed;
   std::vector<RoundPlaces> rounds;
 
@@ -155,8 +174,7 @@ struct Plan {
 };
 
 Plan make_plan(const Tensors& in, const AttentionLayerArgs& a) {
-  Plan p;
-  p.at = attention_layout(a);
+  Plan p{attention_layout(a), {}, {}};
   p.packed.resize(static_cast<size_t>(1 + a.rounds));
   std::vector<int64_t> width(p.packed.size(), 0);
   auto place = [&](int source, int w, int b) {
@@ -464,7 +482,7 @@ Tensors saved_inputs(const Backward<Tensor, AttentionLayerArgs>& b) {
 }
 
 Tensor layer_forward(std::string_view op, Saved& saved, const Tensors& given, const AttentionLayerArgs& a) {
-  const AttentionLayout at = attention_layout(a);
+  const AttentionLayout& at = attention_layout(a);
   check_layer(op, given, a, at);
   const Tensors in = contiguous_inputs(given);
   const Plan plan = make_plan(in, a);
@@ -699,7 +717,7 @@ Tensors BoostedAttention::backward_with(const Backward<Tensor, Args>& b, BoostFa
 }
 
 Vars BoostedAttention::compose(const Vars& in, const Args& a) {
-  const AttentionLayout at = attention_layout(a);
+  const AttentionLayout& at = attention_layout(a);
   const Var& x = in[0];
   const Tensor lengths = at.lengths < 0 ? Tensor() : in[static_cast<size_t>(at.lengths)].value();
   auto round = [&](int m, const Var& z) {
@@ -735,7 +753,7 @@ Tensors StandardAttention::backward(const Backward<Tensor, Args>& b) {
 
 // Twicing keeps, after the inputs: packed q, k, v; u; t; the row statistics.
 Tensor TwicingAttention::forward(Saved& saved, const Tensors& given, const Args& a) {
-  const AttentionLayout at = attention_layout(a);
+  const AttentionLayout& at = attention_layout(a);
   check_layer(name, given, a, at);
   BG_CHECK(a.rounds == 1 && !a.memory, name, "twicing has one round and attends to x",
            str(a.rounds, " rounds", a.memory ? ", a memory" : ""), "1 round, no memory");
@@ -755,7 +773,7 @@ Tensor TwicingAttention::forward(Saved& saved, const Tensors& given, const Args&
 }
 
 Tensors TwicingAttention::backward(const Backward<Tensor, Args>& b) {
-  const AttentionLayout at = attention_layout(b.args);
+  const AttentionLayout& at = attention_layout(b.args);
   const Tensors in = saved_inputs(b);
   const Plan plan = make_plan(in, b.args);
   const size_t n = b.input_count();
@@ -782,7 +800,7 @@ Tensors TwicingAttention::backward(const Backward<Tensor, Args>& b) {
 }
 
 Vars TwicingAttention::compose(const Vars& in, const Args& a) {
-  const AttentionLayout at = attention_layout(a);
+  const AttentionLayout& at = attention_layout(a);
   const Tensor lengths = at.lengths < 0 ? Tensor() : in[static_cast<size_t>(at.lengths)].value();
   const ComposedRound r = compose_projections(in, at.rounds[0], in[0], in[0], a.heads);
   auto attend_to = [&](const Var& v) {
@@ -808,7 +826,7 @@ Sample<AttentionLayerArgs> layer_sample(Rng& r, std::string label, AttentionLaye
   a.lengths = !lengths.empty();
   if (a.dropout > 0)
     for (int m = 0; m < a.rounds; ++m) a.masks.push_back(r.next_mask());
-  const AttentionLayout at = attention_layout(a);
+  const AttentionLayout& at = attention_layout(a);
   const int64_t e = a.memory ? (s.e ? s.e : s.d) : s.d, d_q = s.d_q ? s.d_q : s.d, d_v = s.d_v ? s.d_v : s.d;
   Tensors in(at.inputs.size());
   std::vector<int> zero;

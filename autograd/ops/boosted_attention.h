@@ -79,7 +79,7 @@ struct AttentionLayout {
   std::vector<Round> rounds;
   std::vector<In> inputs;
 };
-AttentionLayout attention_layout(const AttentionLayerArgs& args);
+const AttentionLayout& attention_layout(const AttentionLayerArgs& args);  ///< made once and kept
 
 /// Terms that a mutant leaves out of, or spoils in, the boosted backward.
 enum class BoostFault {
@@ -235,7 +235,7 @@ Arr<S> out_reference(const Arrs<S>& in, const AttentionLayout& at, const Arr<S>&
 
 template <class S>
 Arrs<S> BoostedAttention::reference(const Arrs<S>& in, const Args& a) {
-  const AttentionLayout at = attention_layout(a);
+  const AttentionLayout& at = attention_layout(a);
   const Arr<S>& x = in[0];
   const Arr<S>* lengths = at.lengths < 0 ? nullptr : &in[static_cast<size_t>(at.lengths)];
   auto round = [&](int m, const Arr<S>& z) {
@@ -257,7 +257,7 @@ Arrs<S> BoostedAttention::reference(const Arrs<S>& in, const Args& a) {
 
 template <class S>
 Arrs<S> TwicingAttention::reference(const Arrs<S>& in, const Args& a) {
-  const AttentionLayout at = attention_layout(a);
+  const AttentionLayout& at = attention_layout(a);
   const auto p = attention::project_reference(in, at.rounds[0], in[0], in[0], a.heads);
   const Arr<S>* lengths = at.lengths < 0 ? nullptr : &in[static_cast<size_t>(at.lengths)];
   auto attend = [&](const Arr<S>& v) {

@@ -175,27 +175,22 @@ struct Exp {
   }
 };
 
-// exp(x + low) for x <= 0 or a rounding above, below 2 ulp; 0 where the result would be subnormal; NaN stays NaN. As
-// exp_of_sum, without what the range saves.
-template <class D, class V = hn::Vec<D>>
-HWY_INLINE V exp_nonpositive(D d, V x, V low) {
+// exp(x), or exp(x + low), for x <= 0 or a rounding above, below 2 ulp; 0 where the result would be subnormal; NaN
+// stays NaN. As exp_of_sum, without what the range saves.
+template <class D, class V = hn::Vec<D>, class... Low>
+HWY_INLINE V exp_nonpositive(D d, V x, Low... low) {
   using T = hn::TFromD<D>;
   using K = MathConstants<T>;
   const hn::RebindToUnsigned<D> du;
   const V magic = hn::Set(d, K::magic);
   const V shifted = hn::MulAdd(x, hn::Set(d, T(1.4426950408889634)), magic);
   const V n = hn::Sub(shifted, magic);
-  V r = hn::NegMulAdd(n, hn::Set(d, K::ln2_high), x);
-  r = hn::Add(hn::NegMulAdd(n, hn::Set(d, K::ln2_low), r), low);
+  V r = hn::NegMulAdd(n, hn::Set(d, K::ln2_low), hn::NegMulAdd(n, hn::Set(d, K::ln2_high), x));
+  ((r = hn::Add(r, low)), ...);
   const V y = hn::Add(hn::MulAdd(horner(d, r, K::exp_poly), hn::Mul(r, r), r), hn::Set(d, T(1)));
   const auto biased = hn::Add(hn::BitCast(du, shifted), hn::Set(du, hn::TFromD<decltype(du)>{K::exponent_bias}));
   const V power = hn::BitCast(d, hn::ShiftLeft<K::mantissa_bits>(biased));
   return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, T(sizeof(T) == 4 ? -87 : -708))), hn::Mul(y, power));
-}
-
-template <class D, class V = hn::Vec<D>>
-HWY_INLINE V exp_nonpositive(D d, V x) {
-  return exp_nonpositive(d, x, hn::Zero(d));
 }
 
 struct Log {

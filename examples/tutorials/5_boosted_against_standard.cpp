@@ -22,7 +22,7 @@ class Retriever : public Module {
     args_.rounds = rounds;
     args_.gate = Gate::scalar;
     const double bound = 1 / std::sqrt(static_cast<double>(kDim));
-    const AttentionLayout at = attention_layout(args_);
+    const AttentionLayout& at = attention_layout(args_);
     for (size_t i = 2; i < at.inputs.size(); ++i) {  // 0 and 1 are the query and the patterns
       const std::string& name = at.inputs[i].name;
       const bool scale = name.ends_with("log_scale"), gate = name.ends_with("gate");

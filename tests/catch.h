@@ -8,3 +8,10 @@
 #else
 #include <catch2/catch.hpp>
 #endif
+
+/// Under the thread sanitizer, which looks for races and not for values, tests leave out their slow serial oracles.
+#ifdef __SANITIZE_THREAD__
+constexpr bool kThreadSanitizer = true;
+#else
+constexpr bool kThreadSanitizer = false;
+#endif

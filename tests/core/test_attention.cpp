@@ -278,6 +278,7 @@ void check_case(const Case& c, double tolerance) {
   const auto d_o = run.d_o.template as<Wide>();
   const std::vector<Wide> d_entropy(run.d_entropy.begin(), run.d_entropy.end());
   run.forward();
+  if (kThreadSanitizer && c.queries * c.keys > 1000) return run.backward();
   const Reference want = forward(c, q, k, v);
   CHECK(difference(run.o, want.o) <= tolerance);
   CHECK(difference(run.row_max, want.max) <= tolerance);
@@ -318,6 +319,7 @@ TEST_CASE("attention agrees with naive loops on every instruction set of this ma
 }
 
 TEST_CASE("the naive backward of attention agrees with finite differences of the naive forward") {
+  if (kThreadSanitizer) return;  // no threads in it
   int compared = 0;
   for (const Case& c : cases()) {
     if (c.spread != 1 || c.keys > 70) continue;
@@ -481,7 +483,7 @@ TEST_CASE("attention over 4096 positions takes memory linear in the length") {
   const int64_t grown = status_kib("VmHWM:") - before;
   INFO("grew by " << grown << " KiB; one 4096 x 4096 matrix has " << 4096 * 4096 * 8 / 1024);
   REQUIRE(before > 0);
-  CHECK(grown < 24 * 1024);
+  if (!kThreadSanitizer) CHECK(grown < 24 * 1024);  // it remembers every access
   for (double x : run.dk.data) REQUIRE(std::isfinite(x));
 }
 #endif

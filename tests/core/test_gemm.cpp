@@ -44,8 +44,9 @@ struct Product {
   double error(T alpha, const std::vector<T>& a, const std::vector<T>& b, T beta, const std::vector<T>& before,
                const std::vector<T>& after, int64_t a_off = 0, int64_t b_off = 0, int64_t c_off = 0) const {
     double worst = 0;
+    const int64_t step = kThreadSanitizer && m * n * k > 100000 ? 97 : 1;
     for (int64_t i = 0; i < m; ++i) {
-      for (int64_t j = 0; j < n; ++j) {
+      for (int64_t j = i % step; j < n; j += step) {
         long double sum = 0;
         for (int64_t p = 0; p < k; ++p) {
           const T x = a[a_off + (ta == Trans::yes ? p * lda() + i : i * lda() + p)];

@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "autograd/ops/reduce.h"
+#include "autograd/profile.h"
 #include "core/tensor_ops.h"
 
 namespace bg {
@@ -19,7 +20,10 @@ class Sum {
   void add(const Var& g, bool create_graph) {
     if (!value_.defined()) {
       value_ = g;
-    } else if (create_graph) {
+      return;
+    }
+    const ProfileSpan span("accumulate", Profile::Kind::other);
+    if (create_graph) {
       value_ = bg::add(value_, g);
     } else if (owned_) {
       num::add_into(value_.value(), g.value());
@@ -85,10 +89,12 @@ class Walk {
     GradMode mode(create_graph_);
     while (!pending_.empty()) {
       auto last = std::prev(pending_.end());
-      const std::shared_ptr<Node> node = last->second.node;
+      std::shared_ptr<Node> node = std::move(last->second.node);
       std::vector<Sum> sums = std::move(last->second.sums);
       pending_.erase(last);
+      const ProfileSpan span(node->name(), Profile::Kind::backward, &node->scope);
       visit(*node, sums);
+      node.reset();  // what it kept is freed in its own time
     }
   }
 
@@ -100,6 +106,7 @@ class Walk {
 
   /// Adds every leaf's gradient to its .grad.
   void accumulate_leaves() {
+    const ProfileSpan span("accumulate", Profile::Kind::other);
     for (auto& [meta, sum] : leaves_) {
       Tensor g = run_hooks(meta->hooks, sum.value().value(), "hook", false);
       if (meta->grad.defined()) {

@@ -33,6 +33,7 @@
 #include <string_view>
 #include <vector>
 
+#include "autograd/profile.h"
 #include "autograd/reference.h"
 #include "autograd/var.h"
 #include "core/rng.h"
@@ -250,6 +251,7 @@ std::shared_ptr<const Recipe> recipe_of(const typename O::Args& args, const Vars
 template <class O>
 Vars apply(const typename O::Args& args, const Vars& in) {
   static_assert(Op<O>, "see the list at the top of autograd/op.h for what an op must bring");
+  const ProfileSpan span(O::name, Profile::Kind::forward);
   const std::vector<In> infos = inputs_of<O>(args, in.size());
   Tensors values;
   for (const Var& v : in) values.push_back(v.value());

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "autograd/engine.h"
+#include "autograd/profile.h"
 
 namespace bg {
 namespace {
@@ -67,6 +68,7 @@ Tensor Saved::get(size_t i, std::string_view op) const {
            "one backward per graph", "retain_graph = true the first time");
   const Slot& s = slots_[i];
   if (s.recipe) {
+    const ProfileSpan span(s.recipe->op, Profile::Kind::recomputed);
     Tensors in;
     for (size_t k = 0; k < s.recipe->inputs.size(); ++k) in.push_back(s.recipe->inputs.get(k, s.recipe->op));
     return s.recipe->run(in);

@@ -48,6 +48,15 @@ inline ForwardFlops forward_flops_per_token(const TransformerConfig& c) {
           2 * d * static_cast<double>(c.vocab)};
 }
 
+/// The same of all nodes of one op, by its name: its part of the model; 0 for ops without matrix products.
+inline double op_forward_flops_per_token(const TransformerConfig& c, std::string_view op) {
+  const ForwardFlops f = forward_flops_per_token(c);
+  return op == "linear_cross_entropy"                ? f.output
+         : op.find("attention") != std::string::npos ? f.attention
+         : op.find("linear") != std::string::npos    ? f.feed_forward
+                                                     : 0;
+}
+
 /// Forward and backward of one token in a sequence of seq_len tokens.
 inline double flops_per_token(const TransformerConfig& c) {
   const ForwardFlops f = forward_flops_per_token(c);

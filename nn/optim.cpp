@@ -3,6 +3,7 @@
 #include <cmath>
 #include <set>
 
+#include "autograd/profile.h"
 #include "core/kernels/optim.h"
 #include "core/parallel.h"
 #include "core/tensor_ops.h"
@@ -57,6 +58,7 @@ void Optimizer::step(double learning_rate) {
   BG_CHECK(learning_rate >= 0 && std::isfinite(learning_rate), "optimizer", "bad learning rate", str(learning_rate),
            "0 or a positive number");
   ++steps_;
+  const ProfileSpan span("optimizer step", Profile::Kind::other);
   step_parameters<float>(learning_rate, DType::f32);
   step_parameters<double>(learning_rate, DType::f64);
 }
@@ -166,6 +168,7 @@ double grad_norm(const NamedParameters& parameters) {
 
 double clip_grad_norm(const NamedParameters& parameters, double max_norm) {
   BG_CHECK(max_norm > 0, "clip_grad_norm", "bad max_norm", str(max_norm), "a positive number");
+  const ProfileSpan span("clip_grad_norm", Profile::Kind::other);
   const double norm = grad_norm(parameters);
   if (norm <= max_norm) return norm;
   for (const NamedParameter& p : parameters) {

@@ -2,11 +2,15 @@
 // measured in between the steps. With --serve, a step for each line on standard input, for comparisons in turns.
 #include <cstdio>
 #include <iostream>
+#include <map>
 
+#include "autograd/profile.h"
+#include "core/atomic_file.h"
 #include "core/io/safetensors.h"
 #include "core/storage.h"
 #include "examples/boostgrad/bench/train_step.h"
 #include "examples/boostgrad/bench_flags.h"
+#include "models/flops.h"
 
 namespace bg {
 namespace {
@@ -18,7 +22,8 @@ struct Flags {
   BenchFlags bench;
   int64_t batch_size = 32, vocab = 16384;
   bool serve = false;
-  std::string snapshot;
+  std::string snapshot, trace;
+  bool profile = false;
 };
 
 constexpr int kWarmUp = 2;  // steps until every buffer of a steady step exists
@@ -90,6 +95,50 @@ void print_table(const ordered_json& j) {
               j["allocations_per_step"].get<long long>());
 }
 
+constexpr int kProfiled = 3;  // steps
+
+// Time by phase and op, a mean over a few steps, and the trace file.
+//
+// linear_cross_entropy forms its gradients in the pass of its forward: all its operations are counted there.
+void profile_steps(const Flags& f, bench::TrainStep& step, AtomicFile* trace) {
+  Profile profile;
+  for (int i = 0; i < kProfiled; ++i) step.run();
+  if (trace) {
+    trace->write(profile.chrome_trace());
+    trace->commit();
+  }
+  if (!f.profile) return;
+  const std::vector<Profile::Row> rows = profile.summary();
+  std::map<std::string, double> phases;
+  for (const Profile::Row& r : rows) phases[r.phase] += r.seconds;
+  auto flops = [&](const Profile::Row& r) {
+    const bool both = r.name == "linear_cross_entropy";
+    const double once = op_forward_flops_per_token(step.model().config(), r.name) * static_cast<double>(step.tokens());
+    return r.kind == Profile::Kind::forward             ? (both ? 3 : 1) * once
+           : r.kind == Profile::Kind::backward && !both ? 2 * once
+                                                        : 0;
+  };
+  if (!f.bench.common.json)
+    std::printf("\n  %-9s %-22s %-10s %6s %10s %7s %8s\n", "phase", "op", "pass", "calls", "ms", "share", "GFLOP/s");
+  for (const Profile::Row& r : rows) {
+    const std::string name = r.kind == Profile::Kind::phase ? "(between ops)" : r.name;
+    const double seconds = r.seconds / kProfiled, share = r.seconds / phases[r.phase],
+                 gflops = flops(r) / seconds * 1e-9;
+    if (f.bench.common.json) {
+      ordered_json j{
+          {"bench", "profile"},           {"phase", r.phase},          {"op", name},    {"pass", name_of(r.kind)},
+          {"count", r.count / kProfiled}, {"total_ms", seconds * 1e3}, {"share", share}};
+      if (gflops > 0) j["gflops"] = gflops;
+      std::cout << j.dump() << std::endl;
+    } else {
+      std::printf("  %-9s %-22s %-10s %6lld %10.3f %6.1f%%", r.phase.c_str(), name.c_str(),
+                  std::string(name_of(r.kind)).c_str(), static_cast<long long>(r.count / kProfiled), seconds * 1e3,
+                  100 * share);
+      std::printf(gflops > 0 ? " %8.1f\n" : "\n", gflops);
+    }
+  }
+}
+
 int run(const Flags& f) {
   bench::MeasureOptions options = f.bench.apply();
   options.peak_seconds = 0.1;  // short against a step, long against other work's bursts
@@ -97,6 +146,8 @@ int run(const Flags& f) {
   c.dropout = 0.1;
   f.model.apply(c);
   c.vocab = f.vocab;
+  std::optional<AtomicFile> trace;
+  if (!f.trace.empty()) trace.emplace(f.trace);  // before the work: it may not be writable
   bench::TrainStep step(c, f.batch_size);
   if (!f.snapshot.empty()) write_safetensors(f.snapshot, {step.snapshot(), {}});
   if (f.serve) return serve(f, step);
@@ -127,6 +178,7 @@ int run(const Flags& f) {
     std::cout << j.dump() << std::endl;
   else
     print_table(j);
+  if (f.profile || trace) profile_steps(f, step, trace ? &*trace : nullptr);
   return 0;
 }
 
@@ -139,6 +191,8 @@ Command::Run set_up_bench_step(CLI::App& app) {
   app.add_option("--vocab", f->vocab, "vocabulary (default 16384)");
   app.add_flag("--serve", f->serve, "one step, and one line of JSON, for each line on standard input");
   app.add_option("--snapshot", f->snapshot, "write the first weights, inputs and targets to this safetensors file");
+  app.add_flag("--profile", f->profile, "also time by phase and op");
+  app.add_option("--trace", f->trace, "write the ops of a few steps to this file, for chrome://tracing or Perfetto");
   f->bench.add(app, false);
   return [f] { return run(*f); };
 }

@@ -132,6 +132,7 @@ refused 2 'vocab' info --vocab 0
 refused 2 'no command.*attention, gemm, ops, step' bench
 refused 2 'no such command.*fast.*attention' bench fast
 refused 2 'unknown argument.*--jsn.*--json' bench step --jsn
+refused 1 'nowhere' bench step $(tiny) --vocab 16 --repeats 1 --trace nowhere/trace.json
 refused 2 'bad --repeats' bench ops --repeats 0
 refused 2 'bad --batch-size' bench gemm --batch-size 0
 refused 2 'bad --dtype.*f16.*f32, f64 or both' bench gemm --dtype f16

@@ -35,6 +35,17 @@ tiny='--d-model 16 --batch-size 2 --seq-len 8 --vocab 32'
     mfu peak_rss_bytes allocations_per_step peak_spread
   rows 1
 
+  # The profile: rows of every phase, whose shares add up to 1; the trace is one JSON object.
+  bench step $tiny --layers 1 --heads 2 --profile --trace "$work/trace.json"
+  for phase in forward backward clip update; do
+    grep "\"phase\":\"$phase\"" "$work/out" | sed 's/.*"share":\([-0-9.e]*\).*/\1/' |
+      awk '{ s += $1 } END { exit !(s > 0.999 && s < 1.001) }' || wrong "shares of $phase"
+  done
+  for part in '"op":"standard_attention","pass":"forward"' '"op":"linear","pass":"backward"' '"op":"optimizer step"'; do
+    grep -q "$part" "$work/out" || wrong "no $part in the profile"
+  done
+  case $(cat "$work/trace.json") in '{"traceEvents":[{"name":"forward","cat":"phase","ph":"X","ts":'*'}') ;; *) wrong trace ;; esac
+
   # Served steps: one line a step, and a snapshot to compute the same loss elsewhere.
   printf '\n\n\n' | "$program" bench step $tiny --layers 1 --heads 2 --serve --snapshot "$work/first.safetensors" \
     >"$work/out" 2>"$work/err" || wrong "serve"

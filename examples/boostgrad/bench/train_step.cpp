@@ -1,6 +1,7 @@
 #include "examples/boostgrad/bench/train_step.h"
 
 #include "autograd/engine.h"
+#include "autograd/profile.h"
 #include "examples/boostgrad/bench/measure.h"
 #include "models/flops.h"
 #include "models/footprint.h"
@@ -20,46 +21,43 @@ const TransformerConfig& checked(const TransformerConfig& c, int64_t batch_size)
 TrainStep::TrainStep(const TransformerConfig& config, int64_t batch_size)
     : batch_size_(batch_size),
       model_(checked(config, batch_size), rng_),
-      optimizer_(model_.parameters()),
-      next_(draw()) {}
+      parameters_(model_.parameters()),
+      optimizer_(parameters_),
+      inputs_(draw()),
+      targets_(draw()) {}
 
-TrainStep::Batch TrainStep::draw() {
-  const TransformerConfig& c = model_.config();
-  auto ids = [&] {
-    std::vector<int64_t> v(static_cast<size_t>(tokens()));
-    for (int64_t& id : v) id = static_cast<int64_t>(tokens_.below(static_cast<uint64_t>(c.vocab)));
-    return Tensor::of(v, {batch_size_, c.seq_len});
-  };
-  Tensor inputs = ids();
-  return {std::move(inputs), ids()};
+Tensor TrainStep::draw() {
+  std::vector<int64_t> ids(static_cast<size_t>(tokens()));
+  for (int64_t& id : ids) id = static_cast<int64_t>(rng_.below(static_cast<uint64_t>(model_.config().vocab)));
+  return Tensor::of(ids, {batch_size_, model_.config().seq_len});
 }
 
 double TrainStep::flops() const { return flops_per_token(model_.config()) * static_cast<double>(tokens()); }
 
 StateDict TrainStep::snapshot() const {
   StateDict all = model_.state_dict();
-  all["inputs"] = next_.inputs;
-  all["targets"] = next_.targets;
+  all["inputs"] = inputs_;
+  all["targets"] = targets_;
   return all;
 }
 
 StepTimes TrainStep::run() {
   StepTimes t;
-  const double start = now_seconds();
-  const Var loss = model_.loss(next_.inputs, next_.targets, {.rng = &rng_});
-  const double forwarded = now_seconds();
-  loss.backward();
-  const double backwarded = now_seconds();
-  clip_grad_norm(model_.parameters(), 1);
-  const double clipped = now_seconds();
-  optimizer_.step(1e-4);
-  model_.zero_grad();
-  t.update = now_seconds() - clipped;
-  t.forward = forwarded - start;
-  t.backward = backwarded - forwarded;
-  t.clip = clipped - backwarded;
+  auto phase = [](const char* name, double& seconds, auto&& work) {
+    const ProfileSpan span(name, Profile::Kind::phase);
+    const double start = now_seconds();
+    work();
+    seconds = now_seconds() - start;
+  };
+  Var loss;
+  phase("forward", t.forward, [&] { loss = model_.loss(inputs_, targets_, {.rng = &rng_}); });
+  phase("backward", t.backward, [&] { loss.backward(); });
+  phase("clip", t.clip, [&] { clip_grad_norm(parameters_, 1); });
+  phase("update", t.update, [&] {
+    optimizer_.step(1e-4);
+    model_.zero_grad();
+  });
   t.loss = loss.item();
-  next_ = draw();
   return t;
 }
 

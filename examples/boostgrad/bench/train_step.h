@@ -1,5 +1,5 @@
-// A whole training step of a language model on random tokens: forward, backward, clipping at norm 1, AdamW. Dropout as
-// the model says.
+// A whole training step of a language model on the same random tokens each time: forward, backward, clipping at norm 1,
+// AdamW. Dropout as the model says.
 #pragma once
 
 #include "examples/boostgrad/bench/cases.h"
@@ -20,27 +20,26 @@ class TrainStep {
   /// Throws what the model throws, and Error when it cannot fit into memory.
   TrainStep(const TransformerConfig& config, int64_t batch_size);
 
+  /// Its phases are phases of the profile, too, if there is one.
   StepTimes run();
 
   const Transformer& model() const { return model_; }
   int64_t tokens() const { return batch_size_ * model_.config().seq_len; }
   double flops() const;  ///< as models/flops.h counts
 
-  /// The weights as they are, by path, and the next step's tokens as "inputs" and "targets": what another program needs
-  /// to compute the same loss.
+  /// The weights as they are, by path, and the tokens as "inputs" and "targets": what another program needs to take the
+  /// same steps.
   StateDict snapshot() const;
 
  private:
-  struct Batch {
-    Tensor inputs, targets;
-  };
-  Batch draw();
+  Tensor draw();  // (batch, seq_len) tokens
 
   int64_t batch_size_;
-  Rng rng_{1}, tokens_{2};
+  Rng rng_{1};
   Transformer model_;
+  NamedParameters parameters_;
   AdamW optimizer_;
-  Batch next_;
+  Tensor inputs_, targets_;
 };
 
 /// A step as a case.

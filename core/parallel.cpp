@@ -25,7 +25,8 @@ constexpr int kOutside = -1;
 thread_local int t_worker = kOutside;
 
 std::atomic<bool> g_seen[kMaxThreads];
-std::atomic<int> g_gathering{0};  // living GatherWorkers
+std::atomic<int> g_gathering{0};     // living GatherWorkers
+std::atomic<int> g_fine{0};          // living FineChunks
 
 // The number of threads and, from the second thread on, the workers; made at first use.
 struct State {
@@ -110,6 +111,13 @@ void reset_distinct_workers() {
 
 GatherWorkers::GatherWorkers() { ++g_gathering; }
 GatherWorkers::~GatherWorkers() { --g_gathering; }
+
+FineChunks::FineChunks() { ++g_fine; }
+FineChunks::~FineChunks() { --g_fine; }
+
+int64_t chunk_size(int64_t grain) {
+  return g_fine.load(std::memory_order_relaxed) > 0 ? 1 : std::max<int64_t>(grain, 1);
+}
 
 namespace detail {
 

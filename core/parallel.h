@@ -30,6 +30,19 @@ class GatherWorkers {
   GatherWorkers& operator=(const GatherWorkers&) = delete;
 };
 
+/// For tests of small problems: while one lives, work is cut into chunks of a single item each, so that it is spread
+/// over threads at all. The borders still do not depend on the number of threads.
+class FineChunks {
+ public:
+  FineChunks();
+  ~FineChunks();
+  FineChunks(const FineChunks&) = delete;
+  FineChunks& operator=(const FineChunks&) = delete;
+};
+
+/// Items per chunk when `grain` are wanted: what parallel_for will do, for those who keep something per chunk.
+int64_t chunk_size(int64_t grain);
+
 namespace detail {
 // Non-owning reference to a callable: no allocation, no template in the backend.
 class ChunkFn {
@@ -52,7 +65,7 @@ void run_chunks(int64_t chunks,
 template <class F>
 void parallel_for(int64_t n, int64_t grain, F&& f) {
   if (n <= 0) return;
-  if (grain < 1) grain = 1;
+  grain = chunk_size(grain);
   const int64_t chunks = (n + grain - 1) / grain;
   if (chunks == 1) return f(int64_t{0}, n);
   auto run = [&](int64_t c) { f(c * grain, (c + 1) * grain < n ? (c + 1) * grain : n); };
@@ -63,7 +76,7 @@ void parallel_for(int64_t n, int64_t grain, F&& f) {
 template <class T, class F>
 T parallel_sum(int64_t n, int64_t grain, F&& f) {
   if (n <= 0) return T{};
-  if (grain < 1) grain = 1;
+  grain = chunk_size(grain);
   std::vector<T> part((n + grain - 1) / grain);
   parallel_for(n, grain, [&](int64_t begin, int64_t end) { part[begin / grain] = f(begin, end); });
   T total{};

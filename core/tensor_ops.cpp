@@ -83,11 +83,10 @@ void sum_rows(const T* x, int64_t rows, int64_t n, T* y) {
 // Columns of (rows, n): fixed row blocks give partial sums, added in block order.
 template <class T>
 void sum_columns(const T* x, int64_t rows, int64_t n, T* y) {
-  constexpr int64_t kRows = 256;
-  const int64_t blocks = (rows + kRows - 1) / kRows;
+  const int64_t block = chunk_size(256), blocks = (rows + block - 1) / block;
   std::vector<double> partial(blocks * n, 0.0);
-  parallel_for(rows, kRows, [&](int64_t b, int64_t e) {
-    double* p = partial.data() + b / kRows * n;
+  parallel_for(rows, block, [&](int64_t b, int64_t e) {
+    double* p = partial.data() + b / block * n;
     for (int64_t r = b; r < e; ++r)
       for (int64_t j = 0; j < n; ++j) p[j] += x[r * n + j];
   });

@@ -356,7 +356,7 @@ inline Var sigmoid_from_primitives(const Var& x) {
 }
 }  // namespace detail
 
-/// y = tanh x;  dx = dy (1 - y^2). Saves y.
+/// y = tanh x = sinh x / cosh x;  dx = dy (cosh^2 x - sinh^2 x) / cosh^2 x = dy (1 - y^2). Saves y.
 struct Tanh {
   static constexpr std::string_view name = "tanh";
   static inline const std::array inputs{In{"x"}};
@@ -383,7 +383,7 @@ struct Tanh {
 };
 inline Var tanh(const Var& x) { return apply<Tanh>({}, {x})[0]; }
 
-/// y = 1 / (1 + e^-x);  dx = dy y (1 - y). Saves y.
+/// y = 1 / (1 + e^-x);  dx = dy e^-x y^2, and e^-x y = 1 - y, so dx = dy y (1 - y). Saves y.
 struct Sigmoid {
   static constexpr std::string_view name = "sigmoid";
   static inline const std::array inputs{In{"x"}};
@@ -445,7 +445,7 @@ struct Relu {
 };
 inline Var relu(const Var& x) { return apply<Relu>({}, {x})[0]; }
 
-/// y = x s with s = sigmoid(x) (Hendrycks and Gimpel 2016; also called swish);  dx = dy s (1 + x (1 - s)). Saves x.
+/// y = x s, s = sigmoid(x) (Hendrycks and Gimpel 2016);  s' = s (1 - s), so dx = dy s (1 + x (1 - s)). Saves x.
 struct Silu {
   static constexpr std::string_view name = "silu";
   static constexpr bool cheap = true;
@@ -475,7 +475,7 @@ struct Silu {
 inline Var silu(const Var& x) { return apply<Silu>({}, {x})[0]; }
 
 /// y = x Phi(x) with Phi the standard normal distribution function, = x (1 + erf(x / sqrt 2)) / 2 exactly (Hendrycks
-/// and Gimpel 2016);  dx = dy (Phi(x) + x phi(x)), phi the density. Saves x.
+/// and Gimpel 2016);  Phi' = phi, the normal density, so dx = dy (Phi(x) + x phi(x)). Saves x.
 struct Gelu {
   static constexpr std::string_view name = "gelu";
   static constexpr bool cheap = true;

@@ -11,7 +11,8 @@ namespace bg::verifier {
 /// Collects comparisons into a report. Knows which sample is being looked at.
 class Recorder {
  public:
-  Recorder(OpReport& report, const VerifyOptions& options) : report_(report), options_(options) {}
+  Recorder(OpReport& report, const VerifyOptions& options, const Entry& entry)
+      : report_(report), options_(options), entry_(entry) {}
 
   void enter(const Point& point) { point_ = &point; }
   void leave() { point_ = nullptr; }
@@ -33,8 +34,11 @@ class Recorder {
   const VerifyOptions& options() const { return options_; }
 
  private:
+  std::string rerun() const;
+
   OpReport& report_;
   const VerifyOptions& options_;
+  const Entry& entry_;
   const Point* point_ = nullptr;
   bool explains_ = true;
   Failure discarded_;

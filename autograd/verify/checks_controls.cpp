@@ -60,7 +60,7 @@ bool differs(const Tensor& a, const Tensor& b) {
 std::optional<Step> rejected(const Entry& entry, const Subject& s, const Case& c, const VerifyOptions& options,
                              bool thorough) {
   OpReport scratch;
-  Recorder r(scratch, options);
+  Recorder r(scratch, options, entry);
   r.set_explains(false);
   auto failed = [&] { return scratch.failure_count > 0; };
   guarded(r, Step::V2, [&] { check_exact(r, s, c.forward, c.draws[0]); });
@@ -75,9 +75,10 @@ std::optional<Step> rejected(const Entry& entry, const Subject& s, const Case& c
 }
 
 // The same for one wrong gradient at hand, without running a backward again.
-bool rejected_at_once(const Case& c, size_t input, const Tensor& wrong, const VerifyOptions& options) {
+bool rejected_at_once(const Entry& entry, const Case& c, size_t input, const Tensor& wrong,
+                      const VerifyOptions& options) {
   OpReport scratch;
-  Recorder r(scratch, options);
+  Recorder r(scratch, options, entry);
   r.set_explains(false);
   check_exact(r, c.subject, c.forward, c.draws[0], input, wrong);
   return scratch.failure_count > 0;
@@ -112,6 +113,7 @@ MutantResult try_mutant(const Entry& entry, int mutant, const std::vector<Case>&
 }
 
 void own_mutants(Recorder& r, const Entry& entry, const std::vector<Case>& cases) {
+  bool counted = false;
   for (size_t m = 0; m < entry.mutants.size(); ++m) {
     const std::string& equivalent = entry.mutants[m].equivalent;
     MutantResult result = try_mutant(entry, static_cast<int>(m), cases, r.options());
@@ -119,14 +121,20 @@ void own_mutants(Recorder& r, const Entry& entry, const std::vector<Case>& cases
     if (!equivalent.empty()) {
       if (result.killed) r.fail(Step::V10, what + " is declared equivalent but was told apart", "", result.killed_by);
       result.not_counted = equivalent;
+    } else if (r.options().sample >= 0 && !result.killed) {
+      result.not_counted = "rejected at another sample, if at all";
     } else if (!result.not_counted.empty()) {
       r.fail(Step::V10, what + " applies nowhere", "", result.not_counted);
     } else {
       Failure* f = r.expect(Step::V10, what + " is rejected", "", 0, 0, result.killed ? 0 : 1, 0);
       if (f) f->note = "it survived every step at every sample: a sample is missing, or it is equivalent (say why)";
     }
+    counted = counted || equivalent.empty();
     r.report().mutants.push_back(std::move(result));
   }
+  if (!counted)
+    r.fail(Step::V10, "the op brings a wrong backward of its own", "",
+           "mutants() has none that counts: add the mistake that is easiest to make in this backward");
 }
 
 // Gradients from what a forward at another point has saved.
@@ -184,7 +192,7 @@ class GeneratedControls {
       ++report.generated_na;
       return;
     }
-    const bool killed = rejected_at_once(c, input, wrong, r_.options()) || last_resort();
+    const bool killed = rejected_at_once(entry_, c, input, wrong, r_.options()) || last_resort();
     ++report.generated;
     report.generated_killed += killed;
     r_.expect(Step::V10, "generated error is rejected: " + what, c.subject.point.inputs[input].name, 0, 0,

@@ -243,6 +243,9 @@ void check_threads(Recorder& r, const std::vector<Case>& cases) {
   struct Result {
     Tensors out, g;
   };
+  std::vector<Tensors> usual;  // gradients with the usual chunks: for samples of this size, often one
+  for (const Case& c : cases) usual.push_back(c.subject.backward(c.forward, c.draws[0].v, c.subject.need_all()));
+  const FineChunks fine;  // the samples are small: they would run on one thread whatever their number
   std::vector<std::optional<Result>> single(cases.size());
   for (int threads : {1, 2, 4}) {
     set_num_threads(threads);
@@ -253,6 +256,8 @@ void check_threads(Recorder& r, const std::vector<Case>& cases) {
         const Forward f = s.forward(s.point.values);
         Result now{f.out, s.backward(f, cases[i].draws[0].v, s.need_all())};
         if (threads == 1) {
+          compare_outputs(r, "the same output when cut into many chunks", now.out, cases[i].forward.out);
+          compare(r, s, "the same gradient when cut into many chunks", now.g, usual[i]);
           single[i] = std::move(now);
           return;
         }

@@ -38,6 +38,8 @@ struct MutantInfo {
 /// An op: its name, its traits, and its samples.
 struct Entry {
   std::string name;
+  std::string type;     ///< of the struct, as C++ writes it
+  bool listed = false;  ///< in ops/all.h, so that the program finds it by name
   bool primitive = false, composed = false;
   double f32_bound = 0;  ///< what the op states for V7; 0: nothing stated
   std::vector<MutantInfo> mutants;
@@ -101,11 +103,23 @@ class OpPoint final : public Point {
 
 }  // namespace detail
 
+/// The name of a type as the compiler writes it, out of "... [with O = name]" or "... [O = name]".
+template <class O>
+std::string type_name() {
+  const std::string_view text = __PRETTY_FUNCTION__, mark = "O = ";
+  const size_t begin = text.find(mark) + mark.size();
+  std::string name(text.substr(begin, text.find_first_of(";]", begin) - begin));
+  for (const std::string_view unnamed : {"{anonymous}::", "(anonymous namespace)::"})
+    for (size_t at; (at = name.find(unnamed)) != std::string::npos;) name.erase(at, unnamed.size());
+  return name;
+}
+
 template <class O>
 Entry make_entry() {
   static_assert(Op<O>, "see the list at the top of autograd/op.h for what an op must bring");
   Entry e;
   e.name = O::name;
+  e.type = type_name<O>();
   e.primitive = is_primitive<O>;
   e.composed = has_compose<O>;
   if constexpr (requires { O::f32_bound; }) e.f32_bound = O::f32_bound;

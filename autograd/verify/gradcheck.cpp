@@ -241,6 +241,7 @@ class Checker {
     f.what = std::move(what);
     f.input = target_.names[leaf];
     f.seed = o_.seed;
+    f.rerun = str("the same call with {.seed = ", o_.seed, "}");
     report_.failures.push_back(std::move(f));
     return report_.failures.back();
   }

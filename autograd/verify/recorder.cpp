@@ -32,14 +32,22 @@ Failure* Recorder::expect(Step step, std::string_view what, std::string_view inp
   f.error = error;
   f.tolerance = tolerance;
   f.seed = options_.seed;
-  f.rerun = str("boostgrad gradcheck --op ", report_.op, " --seed ", options_.seed);
-  if (point_) f.rerun += str(" --sample ", point_->index);
+  f.rerun = rerun();
   if (kept >= kKeptPerStep) {
     discarded_ = std::move(f);
     return &discarded_;
   }
   report_.failures.push_back(std::move(f));
   return &report_.failures.back();
+}
+
+// The command for an op that the program knows, the call for any other.
+std::string Recorder::rerun() const {
+  if (entry_.listed)
+    return str("boostgrad gradcheck --op ", entry_.name, " --seed ", options_.seed,
+               point_ ? str(" --sample ", point_->index) : "", options_.quick ? " --quick" : "");
+  return str("bg::verify<", entry_.type, ">({.seed = ", options_.seed, options_.quick ? ", .quick = true" : "",
+             point_ ? str(", .sample = ", point_->index) : "", "})");
 }
 
 Failure* Recorder::fail(Step step, std::string_view what, std::string_view input, const std::string& note) {

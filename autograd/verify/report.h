@@ -9,7 +9,7 @@
 
 namespace bg {
 
-/// The rungs of the ladder; what each proves is told in verify.h.
+/// The rungs of the ladder; what each proves is told in README.md.
 enum class Step { V1 = 1, V2, V3, V4, V5, V6, V7, V8, V9, V10 };
 inline constexpr int kSteps = 10;
 
@@ -30,7 +30,7 @@ struct Failure {
   double error = 0, tolerance = 0;
   double fd_step = 0;  ///< step length where finite differences took part
   uint64_t seed = 0;
-  std::string rerun;  ///< the command that runs exactly this case again
+  std::string rerun;  ///< the command (or, for an op outside ops/all.h, the call) that runs exactly this case again
   std::string note;   ///< an exception's text, or advice
 
   std::string to_string() const;  ///< under 20 lines whatever the sizes

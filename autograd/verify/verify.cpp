@@ -54,7 +54,7 @@ OpReport verify_entry(const Entry& entry, const VerifyOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   OpReport report;
   report.op = entry.name;
-  Recorder r(report, options);
+  Recorder r(report, options, entry);
   std::vector<std::unique_ptr<Point>> points;
   guarded(r, Step::V9, [&] {
     Rng rng(options.seed, hash_bytes(entry.name));
@@ -86,7 +86,7 @@ OpReport verify_entry(const Entry& entry, const VerifyOptions& options) {
     for (int v = 2; v <= kSteps; ++v) report.na[str("V", v)] = "no differentiable input";
   }
   r.leave();
-  if (report.samples == 0) r.fail(Step::V9, "something was compared", "", "the op has no samples");
+  if (report.samples == 0) r.fail(Step::V9, "something was compared", "", "samples() is empty: nothing was verified");
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return report;
 }

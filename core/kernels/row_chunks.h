@@ -17,7 +17,7 @@ inline int64_t row_grain(int64_t d) { return std::max<int64_t>(1, 16384 / std::m
 /// j-th. At most 64 chunks, so that the partial sums stay small beside the array.
 template <class T, class F>
 void sum_over_rows(int64_t rows, int64_t d, int64_t width, T* out, F&& f) {
-  const int64_t grain = std::max(row_grain(d), (rows + 63) / 64), chunks = (rows + grain - 1) / grain;
+  const int64_t grain = chunk_size(std::max(row_grain(d), (rows + 63) / 64)), chunks = (rows + grain - 1) / grain;
   std::vector<T> parts(static_cast<size_t>(chunks * width));
   parallel_for(rows, grain, [&](int64_t begin, int64_t end) { f(begin, end, &parts[begin / grain * width]); });
   parallel_for(width, 1024, [&](int64_t begin, int64_t end) {

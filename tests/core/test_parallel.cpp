@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <stdexcept>
 #include <thread>
 
@@ -67,6 +68,25 @@ TEST_CASE("[R30] parallel_sum has the same bits for 1, 2 and 4 threads") {
   }
   CHECK(results[0] == results[1]);
   CHECK(results[0] == results[2]);
+}
+
+TEST_CASE("FineChunks: single items, each sum still in the order of the items") {
+  bg::set_num_threads(4);
+  std::vector<int64_t> sizes(10);
+  const double fine = [&] {
+    const bg::FineChunks cut;
+    const bg::GatherWorkers gather;
+    bg::reset_distinct_workers();
+    bg::parallel_for(10, 100, [&](int64_t b, int64_t e) { sizes[b] = e - b; });
+    CHECK(bg::distinct_workers() == 4);
+    return bg::parallel_sum<double>(10, 4, [](int64_t b, int64_t e) { return e - b == 1 ? 1.0 / (1 + b) : NAN; });
+  }();
+  CHECK(sizes == std::vector<int64_t>(10, 1));
+  double expected = 0;
+  for (int i = 0; i < 10; ++i) expected += 1.0 / (1 + i);
+  CHECK(fine == expected);
+  CHECK(bg::chunk_size(100) == 100);
+  CHECK(bg::chunk_size(-1) == 1);
 }
 
 TEST_CASE("parallel_for: odd sizes") {

@@ -1,0 +1,15 @@
+// gradcheck over a model as a whole.
+#pragma once
+
+#include "autograd/verify/gradcheck.h"
+#include "nn/module.h"
+
+namespace bg {
+
+/// Moves each of the model's parameters along random directions and compares with the gradient of f, which runs the
+/// model; a wrong one is named by its path. The parameters must be f64 (model.to(DType::f64)). See
+/// gradcheck_parameters.
+///   gradcheck(model, [&] { return Vars{model.loss(ids, targets)}; })
+GradcheckReport gradcheck(const Module& model, const std::function<Vars()>& f, const GradcheckOptions& options = {});
+
+}  // namespace bg

@@ -45,6 +45,16 @@ std::string where(const Node& node) {
   return node.scope.empty() ? std::string(node.name()) : str(node.name(), " in ", node.scope);
 }
 
+// Anomaly mode: `hint` is asked for only when something is wrong.
+void check_finite(std::string_view op, const std::string& what, const Tensor& t,
+                  const std::function<std::string()>& hint = {}) {
+  if (!AnomalyMode::enabled()) return;
+  const int64_t bad = num::first_non_finite(t);
+  BG_CHECK(bad < 0, op, what + " is not finite",
+           str(t.flat(bad), " at ", position_of(t.shape(), bad), " of ", t.shape()), "finite numbers",
+           hint ? hint() : "");
+}
+
 Tensor run_hooks(const std::vector<Hook>& hooks, Tensor grad, std::string_view what, bool create_graph) {
   for (const Hook& hook : hooks) {
     const Tensor replaced = hook(grad);
@@ -54,6 +64,7 @@ Tensor run_hooks(const std::vector<Hook>& hooks, Tensor grad, std::string_view w
     BG_CHECK(replaced.shape() == grad.shape() && replaced.dtype() == grad.dtype(), what,
              "a hook returned another kind of gradient", str(replaced.dtype(), " ", replaced.shape()),
              str(grad.dtype(), " ", grad.shape()));
+    check_finite(what, "the gradient that a hook returned", replaced);
     grad = replaced;
   }
   return grad;
@@ -71,6 +82,7 @@ class Walk {
     BG_CHECK(cotangent.shape() == output.shape() && cotangent.dtype() == output.dtype(), "backward",
              "cotangent does not match its output", str(cotangent.dtype(), " ", cotangent.shape()),
              str(output.dtype(), " ", output.shape()));
+    check_finite("backward", "the cotangent that was handed in", cotangent.value());
     deliver(output.meta(), cotangent);
   }
 
@@ -188,6 +200,8 @@ class Walk {
         const Tensor t = run_hooks(node.output_hooks[i], c.value(), node.name(), create_graph_);
         if (!create_graph_) c = Var(t);
       }
+      if (AnomalyMode::enabled())  // each contribution was finite
+        check_finite(where(node), str("the sum of the gradients of output ", i), c.value());
       if (targets_ && sums[i].defined() && targets_->count({&node, static_cast<int>(i)}))
         results_[{&node, static_cast<int>(i)}] = c;
       cotangents.push_back(std::move(c));
@@ -197,12 +211,25 @@ class Walk {
     for (auto& meta : node.inputs) needed.push_back(wanted(meta));
     const Need need(std::move(needed));
     if (!need.any()) return;
-    Vars grads = node.backward(cotangents, need, create_graph_);
+    Vars grads = [&] {
+      const AnomalyMode steps(false);  // of a backward: what counts is what comes out of it, in the name of the node
+      return node.backward(cotangents, need, create_graph_);
+    }();
+    if (AnomalyMode::enabled()) check_gradients(node, need, grads);  // while its saved values can be looked at
     if (!retain_) node.release_saved();
     BG_CHECK(grads.size() == node.inputs.size(), where(node), "backward returned a wrong number of gradients",
              str(grads.size()), str(node.inputs.size()));
     for (size_t i = 0; i < grads.size(); ++i)
       if (need(i) && grads[i].defined()) deliver(node.inputs[i], checked(node, i, std::move(grads[i])));
+  }
+
+  void check_gradients(const Node& node, const Need& need, const Vars& grads) const {
+    for (size_t i = 0; i < std::min(grads.size(), need.size()); ++i)
+      if (need(i) && grads[i].defined())
+        check_finite(where(node), str("gradient of ", node.input_name(static_cast<int>(i))), grads[i].value(), [&] {
+          const std::string bad = node.bad_saved();
+          return "look at " + (bad.empty() ? "the ranges of this op's inputs" : "its " + bad);
+        });
   }
 
   Var checked(const Node& node, size_t i, Var g) {
@@ -211,12 +238,6 @@ class Walk {
     BG_CHECK(g.shape() == input.shape && g.dtype() == input.dtype, where(node),
              str("backward returned a wrong gradient for input ", i, " (", node.input_name(i), ")"),
              str(g.dtype(), " ", g.shape()), str(input.dtype, " ", input.shape));
-    if (AnomalyMode::enabled()) {
-      const int64_t bad = num::first_non_finite(g.value());
-      BG_CHECK(bad < 0, where(node), str("gradient of ", node.input_name(i), " is not finite"),
-               str(g.value().flat(bad), " at ", position_of(g.shape(), bad), " of ", g.shape()), "finite numbers",
-               "look at this op's inputs");
-    }
     return g;
   }
 

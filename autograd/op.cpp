@@ -2,6 +2,7 @@
 
 #include "autograd/engine.h"
 #include "autograd/ops/arithmetic.h"
+#include "autograd/watch.h"
 #include "core/tensor_ops.h"
 
 namespace bg::detail {
@@ -18,18 +19,52 @@ bool should_record(const Vars& inputs, const std::vector<In>& infos) {
   return false;
 }
 
-void check_forward_finite(std::string_view op, const Tensors& in, const Tensors& out) {
-  for (const Tensor& t : in)
-    if (t.defined() && num::first_non_finite(t) >= 0) return;  // not this op's doing
+namespace {
+
+std::string in_scope() { return Scope::current().empty() ? "" : " in " + Scope::current(); }
+
+// "nan at (0, 1) of (2, 3)"; empty when all is finite.
+std::string first_bad(const Tensor& t) {
+  const int64_t bad = t.defined() ? num::first_non_finite(t) : -1;
+  return bad < 0 ? "" : str(t.flat(bad), " at ", position_of(t.shape(), bad), " of ", t.shape());
+}
+
+std::string producer(const std::shared_ptr<Meta>& meta) {
+  if (!meta || !meta->node) return "a leaf";
+  const Node& node = *meta->node;
+  return str("computed by ", node.name(), node.scope.empty() ? "" : " in " + node.scope);
+}
+
+}  // namespace
+
+void check_forward_finite(std::string_view op, const Vars& in, const std::vector<In>& infos, const Tensors& out) {
   for (size_t i = 0; i < out.size(); ++i) {
-    const int64_t bad = num::first_non_finite(out[i]);
-    if (bad < 0) continue;
+    const std::string bad = first_bad(out[i]);
+    if (bad.empty()) continue;
     std::string shapes;
-    for (const Tensor& t : in) shapes += str(shapes.empty() ? "" : ", ", t.shape());
-    fail(op, str("output ", i, " is not finite", Scope::current().empty() ? "" : " in " + Scope::current()),
-         str(out[i].flat(bad), " at flat index ", bad, " of ", out[i].shape(), " from inputs ", shapes),
+    for (size_t k = 0; k < in.size(); ++k) {
+      if (const std::string given = first_bad(in[k].value()); !given.empty())
+        fail(op, str("input ", infos[k].name, " is already not finite", in_scope()),
+             str(given, " (", producer(in[k].meta()), ")"), "finite numbers",
+             in[k].is_leaf() ? "look at how this value was set" : "switch anomaly mode on before it is computed");
+      shapes += str(shapes.empty() ? "" : ", ", in[k].shape());
+    }
+    fail(op, str("output ", i, " is not finite", in_scope()), str(bad, " from finite inputs ", shapes),
          "finite numbers", "look at the ranges of the inputs");
   }
+}
+
+std::string describe_bad_saved(const Saved& saved, const Node& node) {
+  if (saved.released()) return {};
+  for (size_t i = 0; i < saved.size(); ++i) {
+    const std::string bad = first_bad(saved.get(i, node.name()));
+    if (bad.empty()) continue;
+    const int index = saved.origin_index(i);
+    if (saved.origin(i) == Origin::input)
+      return str("saved input ", node.input_name(index), " (", producer(node.inputs[index]), "), not finite: ", bad);
+    return str("saved ", saved.origin(i) == Origin::output ? "output" : "intermediate value", ", not finite: ", bad);
+  }
+  return {};
 }
 
 Vars record(std::shared_ptr<Node> node, const Vars& inputs, const std::vector<In>& infos, const Tensors& outputs,
@@ -54,6 +89,7 @@ Vars record(std::shared_ptr<Node> node, const Vars& inputs, const std::vector<In
     meta->output = static_cast<int>(i);
     result.emplace_back(outputs[i], std::move(meta), recipe);
   }
+  tell_watchers(node->scope, result);
   return result;
 }
 

@@ -9,8 +9,8 @@
 //     static Arrs<S> reference(const Arrs<S>& in, const Args&);             // naive loops, any scalar
 //     static Tensor forward(Saved& saved, const Tensors& in, const Args&);  // the fast kernel
 //     static Vars backward(const Backward<Var, Args>& b);                   // primitive: in Var arithmetic
-//     static std::vector<Sample<Args>> samples(Rng&);                       // what to verify it on
-//     static std::vector<Mutant<Var, Args>> mutants();                      // wrong backwards to reject
+//     static std::vector<Sample<Args>> samples(Rng&);                       // what to verify it on, at least one
+//     static std::vector<Mutant<Var, Args>> mutants();                      // wrong backwards to reject, at least one
 //   };
 //   inline Var tanh(const Var& x) { return apply<Tanh>({}, {x})[0]; }
 //
@@ -156,7 +156,10 @@ Tensors run_forward(Saved& saved, const Tensors& in, const typename O::Args& arg
 
 namespace detail {
 
-void check_forward_finite(std::string_view op, const Tensors& in, const Tensors& out);
+/// Anomaly mode: throws when an output is not finite, and says so when an input was bad already.
+void check_forward_finite(std::string_view op, const Vars& in, const std::vector<In>& infos, const Tensors& out);
+/// "saved input x (a leaf), not finite: nan at (1) of (3)", of the first such value; empty when all are finite.
+std::string describe_bad_saved(const Saved& saved, const Node& node);
 uint64_t next_node_id();
 
 /// The saved values as V: Tensors, or Vars that stand at their place in the graph (see node_saved_vars).
@@ -201,6 +204,7 @@ class OpNode final : public Node {
     all_inputs_.release();
   }
   int64_t saved_bytes() const override { return saved.bytes(); }
+  std::string bad_saved() const override { return detail::describe_bad_saved(saved, *this); }
 
   Vars backward(const Vars& cotangents, const Need& need, bool create_graph) override {
     if constexpr (is_primitive<O>) {
@@ -260,7 +264,7 @@ Vars apply(const typename O::Args& args, const Vars& in) {
   if (recorded) node = std::make_shared<OpNode<O>>(args, values);
   Saved scratch(/*recording=*/false);
   const Tensors out = run_forward<O>(recorded ? node->saved : scratch, values, args);
-  if (AnomalyMode::enabled()) detail::check_forward_finite(O::name, values, out);
+  if (AnomalyMode::enabled()) detail::check_forward_finite(O::name, in, infos, out);
   if (!recorded) return Vars(out.begin(), out.end());
   node->forgo_cheap(in);
   return detail::record(std::move(node), in, infos, out, recipe_of<O>(args, in, out[0]));

@@ -155,6 +155,8 @@ class Node : public std::enable_shared_from_this<Node> {
   virtual bool broadcasts() const { return false; }
   virtual void release_saved() {}
   virtual int64_t saved_bytes() const { return 0; }
+  /// Which saved value is not finite, in words; empty when all are (or it cannot be told). For anomaly mode.
+  virtual std::string bad_saved() const { return {}; }
 
   uint64_t id = 0;  // rises with creation: an input's id is always below its user's
   std::string scope;
@@ -193,8 +195,9 @@ class Scope {
   size_t before_;
 };
 
-/// Checks every forward output and every gradient for NaN and infinities while it lives: the error names op, scope,
-/// shapes and the first bad index.
+/// Checks every forward output and every gradient for NaN and infinities while it lives. The error names the first op
+/// that gives such a value, its scope, shapes and the first bad index; where the op was handed the bad value (by a
+/// leaf, a cotangent, or from a time before the mode) it names that instead.
 class AnomalyMode {
  public:
   explicit AnomalyMode(bool enabled = true);

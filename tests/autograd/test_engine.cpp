@@ -2,6 +2,7 @@
 #include "autograd/checkpoint.h"
 #include "autograd/engine.h"
 #include "autograd/ops/matmul.h"
+#include "autograd/ops/select.h"
 #include "tests/catch.h"
 #include "tests/match.h"
 
@@ -156,7 +157,57 @@ TEST_CASE("[R39] anomaly mode names op, scope and first bad index, forward and b
   Scope block("blocks.3"), part("attn");
   Var x = leaf({1, 0});
   const Var zero(Tensor::zeros({2}, DType::f64));
-  CHECK_THROWS_WITH(x / zero, Contains("[div]") && Contains("blocks.3.attn") && Contains("index 0"));
+  CHECK_THROWS_WITH(x / zero, Contains("[div] output 0 is not finite in blocks.3.attn") &&
+                                  Contains("inf at (0,) of (2,) from finite inputs (2,), (2,)"));
+}
+
+TEST_CASE("[R39] anomaly mode names the first op with a bad value, or who handed it over") {
+  const double nan = std::nan("");
+  const Var good = leaf({1, 2, 3}), bad = leaf({1, nan, 3});
+  SECTION("forward: a bad leaf is named as such, by the op's name for it") {
+    const AnomalyMode on;
+    const Scope part("blocks.0.mlp");
+    CHECK_THROWS_WITH(good * bad,
+                      Contains("[mul] input b is already not finite in blocks.0.mlp: got nan at (1,) of (3,) "
+                               "(a leaf), expected finite numbers"));
+  }
+  SECTION("forward: computed before the mode was on") {
+    const Var root = [] {
+      const Scope early("early");
+      return sqrt(leaf({4, -1}));
+    }();
+    const AnomalyMode on;
+    CHECK_THROWS_WITH(exp(root), Contains("[exp] input x is already not finite") && Contains("at (1,) of (2,)") &&
+                                     Contains("(computed by sqrt in early)"));
+  }
+  SECTION("forward: a bad value that cannot be seen in the result is nobody's fault") {
+    const AnomalyMode on;
+    CHECK_NOTHROW(where(Tensor::of<int32_t>({0, 1, 0}, {3}), good, bad));
+  }
+  SECTION("backward: the op's own doing") {
+    const Var zero = leaf({0, 1});
+    const Var y = sum(sqrt(zero));
+    const AnomalyMode on;
+    CHECK_THROWS_WITH(y.backward(), Contains("[sqrt] gradient of x is not finite: got inf at (0,) of (2,)"));
+  }
+  SECTION("backward: a saved leaf") {
+    const Var y = sum(good * bad);
+    const AnomalyMode on;
+    CHECK_THROWS_WITH(y.backward(),
+                      Contains("[mul] gradient of a is not finite: got nan at (1,) of (3,)") &&
+                          Contains("look at its saved input b (a leaf), not finite: nan at (1,) of (3,)"));
+  }
+  SECTION("backward: the cotangent, a hook, a sum") {
+    Var y = exp(good);
+    const Var two = y + y;
+    const AnomalyMode on;
+    CHECK_THROWS_WITH(y.backward(Tensor::of<double>({0, 0, nan}, {3}), true),
+                      Contains("[backward] the cotangent that was handed in is not finite: got nan at (2,) of (3,)"));
+    CHECK_THROWS_WITH(two.backward(Tensor::of<double>({0, 1e308, 0}, {3}), true),
+                      Contains("[exp] the sum of the gradients of output 0 is not finite: got inf at (1,) of (3,)"));
+    y.add_hook([&](const Tensor& g) { return num::scale(g, nan); });
+    CHECK_THROWS_WITH(sum(y).backward(), Contains("[exp] the gradient that a hook returned is not finite"));
+  }
 }
 
 TEST_CASE("checkpoint gives the same gradients and names a parameter that was not listed") {
@@ -183,4 +234,30 @@ TEST_CASE("bad calls say what is wrong") {
   CHECK_THROWS_WITH(x + Var(Tensor::zeros({3}, DType::f64)), Contains("[add] shapes do not broadcast"));
   CHECK_THROWS_WITH(x + Var(Tensor::zeros({2}, DType::f32)), Contains("dtypes differ"));
   CHECK_THROWS_WITH(matmul(Var(Tensor::zeros({2, 3})), Var(Tensor::zeros({4, 5}))), Contains("inner sizes differ"));
+}
+
+TEST_CASE("[R43] a hook sees the gradient once, after all of it has been added up, at leaves and inside") {
+  for (const bool interior : {false, true}) {
+    const Var x = leaf({3});
+    Var y = interior ? x * 2 : x;
+    std::vector<double> seen;
+    y.add_hook([&](const Tensor& g) {
+      seen.push_back(g.flat(0));
+      return Tensor();
+    });
+    const Var loss = sum(y * y + y * 4 + exp(y * 0));  // three uses
+    loss.backward({}, true);
+    const double all = 2 * y.item() + 4 + 0;
+    CHECK(seen == std::vector<double>{all});
+    CHECK(x.grad().flat(0) == (interior ? 2 * all : all));
+    loss.backward();  // once per backward
+    CHECK(seen == std::vector<double>{all, all});
+  }
+  // what a hook returns takes the gradient's place, for the value itself and for everything before it
+  const Var x = leaf({3});
+  Var y = x * 2;
+  y.add_hook([](const Tensor& g) { return num::scale(g, 10); });
+  y.add_hook([](const Tensor& g) { return num::scale(g, 7); });
+  sum(y * y).backward();
+  CHECK(x.grad().flat(0) == 2 * 70 * 2 * 6);
 }

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "autograd/engine.h"
+#include "autograd/ops/boosted_attention.h"
 #include "autograd/verify/subject.h"
 #include "core/hash.h"
 
@@ -124,7 +125,7 @@ class Measurement {
   }
 
  private:
-  static constexpr int64_t kElements = 16;
+  static constexpr int64_t kElements = 24;
 
   Row& row(const std::string& what) {
     if (!rows_.count(what)) order_.push_back(what);
@@ -150,11 +151,16 @@ class Measurement {
     for (size_t i : s_.differentiable()) {
       if (s_.declared_zero(i)) continue;
       Row& r = row("d " + s_.point.inputs[i].name);
+      Row* all = entry_.composed ? &row("all gradients") : nullptr;
       const long double largest = num::max_abs(g[i]);
       for (int64_t k : spread(g[i].numel(), kElements)) {
         const long double exact = exact_element(s_.point, truth_at, f.out, v, i, k);
-        add(errors(r, mode), g[i].flat(k), exact, largest, epsilon_of(mode));
-        if (compare) add(r.composed_f32, c[i].flat(k), exact, largest, epsilon_of(mode));
+        const double composed_value = compare ? c[i].flat(k) : 0;
+        for (Row* into : {&r, all}) {
+          if (!into) continue;
+          add(errors(*into, mode), g[i].flat(k), exact, largest, epsilon_of(mode));
+          if (compare) add(into->composed_f32, composed_value, exact, largest, epsilon_of(mode));
+        }
       }
     }
   }
@@ -169,7 +175,7 @@ class Measurement {
 }  // namespace
 
 std::vector<AccuracyRow> measure_accuracy(const verifier::Entry& entry, const VerifyOptions& options) {
-  constexpr int64_t kSamples = 8;
+  constexpr int64_t kSamples = 16;
   Rng rng(options.seed, hash_bytes(entry.name));
   const auto points = entry.samples(rng);
   std::vector<std::string> order;
@@ -188,19 +194,111 @@ std::vector<AccuracyRow> measure_accuracy(const verifier::Entry& entry, const Ve
   return out;
 }
 
+double AccuracyRow::f32_ratio() const {
+  if (composed_f32.elements == 0) return -1;
+  return composed_f32.median_ulp > 0 ? f32.median_ulp / composed_f32.median_ulp : f32.median_ulp == 0 ? 1 : INFINITY;
+}
+
 std::string accuracy_table(const std::vector<AccuracyRow>& rows) {
   std::string out =
-      "op                    value                     f64 ulp med/max      f32 ulp med/max      composed f32 ulp     "
-      "f32 relative med/max  bf16 inputs rel. med/max\n";
+      "op                    value                     f64 ulp med/max      f32 ulp med/max   composed f32 med/max  "
+      "ratio"
+      "   f32 relative med/max  bf16 inputs rel. med/max\n";
   for (const AccuracyRow& r : rows) {
-    char text[320], composed[64] = "-";
-    if (r.composed_f32.elements)
+    char text[320], composed[64] = "-", ratio[16] = "-";
+    if (r.composed_f32.elements) {
       std::snprintf(composed, sizeof composed, "%8.2f /%8.1f", r.composed_f32.median_ulp, r.composed_f32.max_ulp);
+      std::snprintf(ratio, sizeof ratio, "%.2f", r.f32_ratio());
+    }
     std::snprintf(text, sizeof text,
-                  "%-21s %-22s %8.2f /%8.1f   %8.2f /%8.1f   %-18s   %8.1e / %8.1e   %8.1e / %8.1e\n",
+                  "%-21s %-22s %8.2f /%8.1f   %8.2f /%8.1f   %-18s  %6s   %8.1e / %8.1e   %8.1e / %8.1e\n",
                   r.op.substr(0, 21).c_str(), r.what.substr(0, 22).c_str(), r.f64.median_ulp, r.f64.max_ulp,
-                  r.f32.median_ulp, r.f32.max_ulp, composed, r.f32.median_relative, r.f32.max_relative,
+                  r.f32.median_ulp, r.f32.max_ulp, composed, ratio, r.f32.median_relative, r.f32.max_relative,
                   r.bf16_inputs.median_relative, r.bf16_inputs.max_relative);
+    out += text;
+  }
+  return out;
+}
+
+// -- Growth with the rounds -------------------------------------------------------------------------------------------
+
+namespace {
+
+// Inputs of a boosted layer, rounded to f32.
+Tensors layer_inputs(const AttentionLayout& at, double gain, Rng& rng) {
+  constexpr int64_t B = 2, T = 8, d = 8;
+  const double w = 1 / std::sqrt(static_cast<double>(d));
+  Tensors in(at.inputs.size());
+  auto put = [&](int i, const Shape& shape, double stddev) {
+    if (i >= 0) in[static_cast<size_t>(i)] = Tensor::randn(shape, rng, DType::f64, stddev).to(DType::f32);
+  };
+  put(at.x, {B, T, d}, 1);
+  for (const AttentionLayout::Round& m : at.rounds) {
+    for (int i : {m.w_q, m.w_k, m.w_v}) put(i, {d, d}, gain * w);
+    for (int i : {m.b_q, m.b_k, m.b_v}) put(i, {d}, 0.5);
+    put(m.w_g, {2 * d, d}, w / std::sqrt(2.0));
+    put(m.b_g, {d}, 0.5);
+  }
+  put(at.w_out, {d, d}, w);
+  put(at.b_out, {d}, 0.5);
+  return in;
+}
+
+Vars layer_gradients(const Tensors& in, const Tensor& v, const AttentionLayerArgs& args, DType dtype) {
+  Vars leaves;
+  for (const Tensor& t : in) leaves.emplace_back(t.to(dtype), true);
+  return grad({boosted_attention(leaves, args)}, leaves, {Var(v.to(dtype))});
+}
+
+double worst_error(const AttentionLayerArgs& args, double gain, Rng rng) {
+  const AttentionLayout at = attention_layout(args);
+  const Tensors in = layer_inputs(at, gain, rng);
+  const Tensor v = Tensor::randn(in[0].shape(), rng, DType::f32);
+  const Vars a = layer_gradients(in, v, args, DType::f32), b = layer_gradients(in, v, args, DType::f64);
+  double worst = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    const bool zero =
+        std::any_of(at.rounds.begin(), at.rounds.end(), [&](const auto& m) { return m.b_k == static_cast<int>(i); });
+    if (zero) continue;
+    const double error = num::max_abs(num::sub(a[i].value().to(DType::f64), b[i].value()));
+    worst = std::max(worst, error / num::max_abs(b[i].value()));
+  }
+  return worst;
+}
+
+}  // namespace
+
+std::vector<GrowthRow> measure_growth(uint64_t seed) {
+  constexpr int kDraws = 8;
+  std::vector<GrowthRow> rows;
+  for (int rounds = 1; rounds <= 4; ++rounds) {
+    auto measure = [&](double gain) {
+      std::vector<double> errors;
+      for (const Kv kv : {Kv::input, Kv::residual})
+        for (const Gate gate : {Gate::none, Gate::linear})
+          for (uint64_t draw = 0; draw < kDraws; ++draw) {
+            AttentionLayerArgs args{.heads = 2};
+            args.rounds = rounds;
+            args.kv = kv;
+            args.gate = gate;
+            errors.push_back(worst_error(args, gain, Rng(seed, draw)));
+          }
+      std::sort(errors.begin(), errors.end());
+      return GrowthRow::Error{errors[errors.size() / 2], errors.back()};
+    };
+    rows.push_back({rounds, measure(1), measure(2)});
+  }
+  return rows;
+}
+
+std::string growth_table(const std::vector<GrowthRow>& rows) {
+  std::string out =
+      "boosted_attention: largest f32 error of a gradient against f64, relative to its largest element\n"
+      "rounds    unit gain med/max      twice unit gain med/max (the map itself turns chaotic)\n";
+  for (const GrowthRow& r : rows) {
+    char text[160];
+    std::snprintf(text, sizeof text, "%6d    %8.1e / %8.1e    %8.1e / %8.1e\n", r.rounds, r.unit_gain.median,
+                  r.unit_gain.max, r.twice_gain.median, r.twice_gain.max);
     out += text;
   }
   return out;

@@ -46,15 +46,18 @@ p { margin: .25rem 0; color: var(--soft); max-width: 60rem; } strong { color: va
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th, td { padding: .3rem .6rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
-th { color: var(--soft); font-weight: 600; } th:first-child, td:first-child { text-align: left; }
+th { color: var(--soft); font-weight: 600; } th:first-child, td:first-child { text-align: left;
+  position: sticky; left: 0; background: var(--page); }
 .good { color: var(--good); } .bad { color: var(--bad); font-weight: 600; } .soft { color: var(--soft); }
 .cards { display: grid; grid-template-columns: repeat(auto-fill, minmax(15rem, 1fr)); gap: .8rem; }
 .card { background: var(--card); border: 1px solid var(--line); border-radius: .5rem; padding: .7rem; overflow: hidden; }
 .card b { display: block; } .card span { display: block; color: var(--soft); font-size: .82rem; overflow-wrap: anywhere; }
 svg { display: block; margin-top: .5rem; max-width: 100%; } svg rect { stroke: var(--line); stroke-width: .05; }
 pre { background: var(--card); border: 1px solid var(--line); border-radius: .5rem; padding: .7rem; overflow-x: auto; }
-.scale { display: inline-flex; gap: .4rem; align-items: center; color: var(--soft); font-size: .85rem; }
+.scale { display: flex; flex-wrap: wrap; gap: .4rem; align-items: center; margin: .5rem 0 .8rem; color: var(--soft); font-size: .85rem; }
 .scale i { width: 1.2rem; height: .8rem; display: inline-block; border: 1px solid var(--line); }
+@media (max-width: 40rem) { body { padding: 1rem; } table { font-size: .8rem; } th, td { padding: .25rem .35rem; }
+  th { white-space: normal; vertical-align: bottom; } .scale i { width: .9rem; } }
 )";
 
 // 0 for an exact zero, 1 at the tolerance of V2; logarithmic between.

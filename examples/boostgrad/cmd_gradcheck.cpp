@@ -102,16 +102,30 @@ int accuracy(const Options& o) {
   std::vector<AccuracyRow> rows;
   for (const verifier::Entry* e : chosen_entries(o.ops))
     for (AccuracyRow& r : measure_accuracy(*e, o.verify)) rows.push_back(std::move(r));
+  const bool boosted = std::any_of(rows.begin(), rows.end(), [](auto& r) { return r.op == "boosted_attention"; });
+  const std::vector<GrowthRow> growth = boosted ? measure_growth(o.verify.seed) : std::vector<GrowthRow>();
   if (!o.json) {
     std::cout << accuracy_table(rows);
+    if (boosted) std::cout << "\n" << growth_table(growth);
     return 0;
   }
   for (const AccuracyRow& r : rows) {
     Json j{{"op", r.op}, {"value", r.what}, {"f64", to_json(r.f64)}, {"f32", to_json(r.f32)}};
-    if (r.composed_f32.elements) j["composed_f32"] = to_json(r.composed_f32);
+    if (r.composed_f32.elements) {
+      j["composed_f32"] = to_json(r.composed_f32);
+      j["f32_ratio"] = number(r.f32_ratio());
+    }
     j["bf16_inputs"] = to_json(r.bf16_inputs);
     std::cout << j.dump() << "\n";
   }
+  for (const GrowthRow& r : growth)
+    std::cout << Json{{"op", "boosted_attention"},
+                      {"value", "growth with the rounds"},
+                      {"rounds", r.rounds},
+                      {"unit_gain", {{"median", number(r.unit_gain.median)}, {"max", number(r.unit_gain.max)}}},
+                      {"twice_gain", {{"median", number(r.twice_gain.median)}, {"max", number(r.twice_gain.max)}}}}
+                     .dump()
+              << "\n";
   return 0;
 }
 

@@ -221,6 +221,34 @@ TEST_CASE("accuracy: a few units in the last place for elementary ops, and round
   CHECK_THAT(accuracy_table(rows), Contains("exp") && Contains("d x"));
 }
 
+TEST_CASE("accuracy: attention's own f32 backward is no worse than 4 times its composition") {
+  for (const verifier::Entry& e : verifier::all_entries()) {
+    if (e.name != "attention" && e.name != "standard_attention") continue;
+    const std::vector<AccuracyRow> rows = measure_accuracy(e);
+    const auto all = std::find_if(rows.begin(), rows.end(), [](auto& r) { return r.what == "all gradients"; });
+    REQUIRE(all != rows.end());
+    INFO(accuracy_table(rows));
+    CHECK(all->f32.elements >= 500);
+    CHECK(all->composed_f32.elements == all->f32.elements);
+    CHECK(all->f32_ratio() <= 4);
+    CHECK(close(all->f32_ratio(), all->f32.median_ulp / all->composed_f32.median_ulp, 1e-12));
+  }
+  CHECK(measure_accuracy(verifier::make_entry<Exp>())[1].f32_ratio() < 0);  // no composition
+}
+
+TEST_CASE("boosted attention: f32 errors grow with the rounds, and at twice unit gain the map turns chaotic") {
+  const std::vector<GrowthRow> rows = measure_growth(1);
+  INFO(growth_table(rows));
+  REQUIRE(rows.size() == 4);
+  for (const GrowthRow& r : rows) {
+    CHECK(r.unit_gain.max < 1e-3);
+    CHECK(r.unit_gain.median < 1e-4);
+    CHECK(r.unit_gain.median > 1e-8);  // f32 was at work
+  }
+  CHECK(rows[3].twice_gain.max > 100 * rows[0].twice_gain.max);
+  CHECK(rows[3].twice_gain.median > 3 * rows[3].unit_gain.median);
+}
+
 TEST_CASE("the HTML page is whole, escapes names and shows failures") {
   const verifier::Entry e = verifier::make_entry<WrongSquare>();
   const OpReport r = verifier::verify_entry(e, {});

@@ -66,6 +66,15 @@ NamedParameters Module::parameters() const {
   return unique;
 }
 
+std::vector<std::pair<std::string, const Module*>> Module::named_modules() const {
+  std::vector<std::pair<std::string, const Module*>> all;
+  for (const auto& child : children_) {
+    all.emplace_back(child->name_, child.get());
+    for (const auto& [path, module] : child->named_modules()) all.emplace_back(child->name_ + "." + path, module);
+  }
+  return all;
+}
+
 int64_t Module::parameter_count() const {
   int64_t n = 0;
   for (const NamedParameter& p : parameters()) n += p.var.shape().numel();

@@ -42,6 +42,8 @@ class Module {
   /// Every parameter once, under its first name [R32].
   NamedParameters parameters() const;
   int64_t parameter_count() const;
+  /// All modules below this one by path, parents before their children.
+  std::vector<std::pair<std::string, const Module*>> named_modules() const;
 
   /// The values of parameters(), by path. They share memory with the module: clone() what must outlive the next step.
   StateDict state_dict() const;

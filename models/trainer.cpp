@@ -339,7 +339,8 @@ class Training {
         row["val_loss"] = validate();
       }
       metrics.add(row);
-      if (step_ % o_.save_every == 0 || step_ == total_) {
+      result_.interrupted = step_ < total_ && progress_.stop();
+      if (step_ % o_.save_every == 0 || step_ == total_ || result_.interrupted) {
         check_weights();
         checkpoints_.save(step_, snapshot());
       }
@@ -347,11 +348,12 @@ class Training {
       progress_.line(str("step ", step_, "/", total_, "  loss ", row["train_loss"].get<double>(),
                          result_.best_step > 0 ? str("  val ", result_.val_loss) : "", "  ", static_cast<int64_t>(rate),
                          " tokens/s  ", duration(left), " left"));
+      if (result_.interrupted) break;
     }
     result_.steps = step_;
     result_.seconds = seconds_now() - start;
     result_.tokens_per_s = static_cast<double>((step_ - first) * predictions_) / std::max(in_steps, 1e-9);
-    finish();
+    if (!result_.interrupted) finish();
     return result_;
   }
 

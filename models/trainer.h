@@ -57,12 +57,14 @@ struct TrainResult {
   int64_t best_step = 0, parameters = 0;
   double test_loss = -1;                 ///< of the best weights; negative without a test text
   double seconds = 0, tokens_per_s = 0;  ///< all of it; the speed of training steps alone
+  bool interrupted = false;              ///< stopped before the last step, with a checkpoint of the step reached
 };
 
 /// Reports of a running training: one line for people, or nothing.
 struct TrainProgress {
   std::function<void(const std::string&)> say = [](const std::string&) {};   ///< events: resumed, saved, warnings
   std::function<void(const std::string&)> line = [](const std::string&) {};  ///< the state, replaced by the next one
+  std::function<bool()> stop = [] { return false; };  ///< asked after each step: checkpoint now and end?
 };
 
 /// Trains into folder `out`. Without `resume` the folder must not hold a run; with it, training goes on from the newest

@@ -60,7 +60,7 @@ int build_info(const Flags& f) {
     table.push_back({{"op", op.name}, {"kind", op.primitive ? "primitive" : "fused"}, {"double_backward", second}});
   }
   if (f.common.json) {
-    std::cout << nlohmann::ordered_json{{"version", "0.1.0"},
+    std::cout << nlohmann::ordered_json{{"version", BG_VERSION},
                                         {"compiler", __VERSION__},
                                         {"blas", blas_description()},
                                         {"blas_threads", blas_threads()},
@@ -71,10 +71,11 @@ int build_info(const Flags& f) {
               << "\n";
     return 0;
   }
-  std::printf(
-      "Boostgrad 0.1.0\n  compiler  %s\n  BLAS      %s, %d thread of its own\n  SIMD      %s\n  threads   %d\n  ops    "
-      "   %zu:",
-      __VERSION__, blas_description().c_str(), blas_threads(), simd_target().c_str(), num_threads(), ops.size());
+  std::printf("Boostgrad " BG_VERSION
+              "\n  compiler  %s\n  BLAS      %s, %d thread of its own\n  SIMD      %s\n  threads   %d\n  ops    "
+              "   %zu:",
+              __VERSION__, blas_description().c_str(), blas_threads(), simd_target().c_str(), num_threads(),
+              ops.size());
   for (size_t i = 0; i < ops.size(); ++i) std::printf("%s%s", i % 6 == 0 ? "\n    " : ", ", ops[i].c_str());
   std::printf("\n");
   return 0;

@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <iostream>
 
@@ -74,11 +75,38 @@ TrainProgress terminal_progress() {
   return p;
 }
 
+volatile std::sig_atomic_t g_interrupted = 0;
+
+// Ctrl-C ends the training after the step at hand; once more ends the program at once.
+void stop_gently_on_interrupt() {
+  struct sigaction before {
+  }, now{};
+  sigaction(SIGINT, nullptr, &before);
+  if (before.sa_handler == SIG_IGN) return;  // started in the background by a shell: not ours to take
+  now.sa_handler = [](int) {
+    g_interrupted = 1;
+    constexpr char kText[] = "\ninterrupted: finishing the step and writing a checkpoint (again to quit at once)\n";
+    if (write(STDERR_FILENO, kText, sizeof kText - 1) < 0) return;
+  };
+  now.sa_flags = static_cast<int>(SA_RESETHAND) | SA_RESTART;
+  sigaction(SIGINT, &now, nullptr);
+}
+
 int run(const Flags& f) {
+  constexpr int kInterrupted = 128 + SIGINT;  // as shells count it
   f.common.apply();
   const TrainOptions o = options_of(f);
-  const TrainResult r = train(o, f.out, f.resume, terminal_progress());
+  stop_gently_on_interrupt();
+  TrainProgress progress = terminal_progress();
+  progress.stop = [] { return g_interrupted != 0; };
+  const TrainResult r = train(o, f.out, f.resume, progress);
   if (isatty(STDERR_FILENO)) std::fprintf(stderr, "\n");
+  if (r.interrupted) {
+    const std::string text = error_text("train", str("interrupted after step ", r.steps, ", which a checkpoint keeps"),
+                                        {}, {}, str("boostgrad train --out ", f.out, " --resume"));
+    std::fprintf(stderr, "boostgrad: %s\n", text.c_str());
+    return kInterrupted;
+  }
   if (f.common.json) {
     nlohmann::ordered_json j{{"run", f.out},
                              {"model", nn::kAttentionNames.name(o.model.model)},

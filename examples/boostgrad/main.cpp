@@ -9,6 +9,7 @@
 #include <new>
 #include <numeric>
 
+#include "core/kernels/simd.h"
 #include "examples/boostgrad/commands.h"
 
 namespace bg {
@@ -92,8 +93,14 @@ std::string usage_text(const CLI::ParseError& e, int argc, char** argv, const CL
   return error_text(command.get_name(), text, {}, {}, hint);
 }
 
+std::string version_text() {
+  return str("boostgrad ", BG_VERSION, " (", BG_BUILD_TYPE, " build, parallel work by ", BG_PARALLEL, ", SIMD ",
+             simd_target(), ")");
+}
+
 int run(int argc, char** argv) {
   CLI::App app("Boostgrad: attention, autograd and gradient verification from scratch", "boostgrad");
+  app.set_version_flag("--version", version_text, "version, build type, what runs parallel work, SIMD instructions");
   app.require_subcommand(1);
   std::vector<std::pair<CLI::App*, Command::Run>> runs;
   std::vector<Command*> commands = Command::all();
@@ -105,7 +112,7 @@ int run(int argc, char** argv) {
   }
   try {
     app.parse(argc, argv);
-  } catch (const CLI::Success& e) {  // --help
+  } catch (const CLI::Success& e) {  // --help, --version
     return app.exit(e);
   } catch (const CLI::ParseError& e) {
     std::cerr << "boostgrad: " << usage_text(e, argc, argv, app) << "\n";

@@ -53,6 +53,10 @@ refused 2 'out' train --data text
 refused 2 'no text' train --out new
 refused 2 'not a run folder' train --out new --resume
 
+succeeds --version
+grep -qE '^boostgrad [0-9.]+ \((Release|Debug)[^,]* build, parallel work by (oneTBB|std::thread), SIMD [A-Z0-9_]+\)$' out ||
+  fail "--version: $(cat out)"
+
 # Values. tiny: a model that trains in no time; each option is given once.
 tiny() {
   local option given=" $* "

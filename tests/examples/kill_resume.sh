@@ -34,7 +34,26 @@ while [ $kills -lt 12 ] || [ $after -lt 6 ]; do
   at=$(resumed "$work/broken.log")
   [ -z "$at" ] || [ "$at" -eq 0 ] || after=$((after + 1))
 done
+
+# Ctrl-C: the step at hand is finished and kept, and the program says how to go on. Only under job control does a child
+# in the background take the signal.
+set -m
+train "$work/broken" --resume >"$work/broken.json" 2>"$work/broken.log" &
+set +m
+pid=$!
+goal=$(($(steps) + 5))
+while kill -0 $pid 2>/dev/null && [ "$(steps)" -lt $goal ]; do sleep 0.01; done
+kill -INT $pid
+code=0
+wait $pid || code=$?
+[ $code -eq 130 ] || { echo "interrupted, it ends with $code, not 130"; cat "$work/broken.log"; exit 1; }
+reached=$(steps)
+grep -q "^boostgrad: \[train\] interrupted after step $reached, which a checkpoint keeps. Try: boostgrad train --out $work/broken --resume" \
+  "$work/broken.log" || { echo "no word of how to go on:"; tail -2 "$work/broken.log"; exit 1; }
+[ ! -s "$work/broken.json" ] || { echo "interrupted, it still reports a result"; exit 1; }
+
 (train "$work/broken" --resume >"$work/broken.json" 2>"$work/broken.log")
+[ "$(resumed "$work/broken.log")" -eq "$reached" ] || { echo "not resumed at step $reached, where it was interrupted"; exit 1; }
 last=$(resumed "$work/broken.log")
 [ -n "$last" ] && [ "$last" -gt 0 ] || { echo "the last start did not resume"; exit 1; }
 cmp "$work/whole/model.safetensors" "$work/broken/model.safetensors" || { echo "final weights differ"; exit 1; }

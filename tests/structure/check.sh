@@ -39,6 +39,9 @@ find . \( -name build -o -path ./tests/structure \) -prune -o \
 sources 'pragma GCC optimize|attribute__.*optimize|float_control|fp contract' $all | rule 'no fast-math'
 if [ -n "$2" ]; then grep -noE -e "($fast).*" "$2" | cut -c 1-200 | rule 'no fast-math'; fi
 
+# Catch2's Approx(0) is near nothing but zero, and its default tolerance is that of floats. [R40]
+sources 'Approx[ (]' tests | rule 'close() instead of Approx'
+
 # ctest would make two tests of such a name, neither of which exists (a semicolon divides CMake lists).
 find tests -name '*.cpp' -exec grep -zoHE 'TEST_CASE\([^{;]*;' {} + | tr -d '\n' | tr '\0' '\n' |
   rule 'no semicolon in a test name'
@@ -52,6 +55,16 @@ awk '/^template/ { templated = 1; next }
   while read -r file op; do
     awk '/^using AllOps/, /;/' autograd/ops/all.h | grep -qw "$op" || echo "$file $op"
   done | rule 'every op is in AllOps'
+
+# Every requirement carries a test: its tag stands in the name of one.
+{ grep -rhE '(TEST_CASE|add_test)\(' --include='*.cpp' --include=CMakeLists.txt tests
+  grep -rhE '^ *set\(tag_' tests/CMakeLists.txt; } >"$found.names"
+n=1
+while [ $n -le 43 ]; do
+  grep -qF "[R$n]" "$found.names" || echo "R$n" | rule 'a test for every requirement'
+  n=$((n + 1))
+done
+rm -f "$found.names"
 
 for name in * .[!.]*; do
   case $name in

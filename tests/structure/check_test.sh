@@ -46,6 +46,10 @@ plant 'no semicolon in a test name' tests/nn/planted.cpp 'TEMPLATE_TEST_CASE(
     "a long name: one; two", "", float) {}'
 plant 'every op is in AllOps' autograd/ops/planted.h 'struct Planted { static constexpr std::string_view name = "planted"; };'
 plant 'every op is in AllOps' autograd/ops/indexing.h 'using Largest = Extreme<true>;'
+plant 'close() instead of Approx' tests/core/planted.cpp 'CHECK(x == Approx(0));'
+sed -i 's/\[R31\]//' "$copy"/tests/*/*.cpp
+plant 'a test for every requirement' tests/core/planted.cpp '// [R31] in a comment is no test'
+printf 'TEST_CASE("[R31] back") {}\n' >"$copy/tests/core/back.cpp"
 plant 'links of the README lead somewhere' README.md 'see [this](core/nowhere.h)'
 plant 'no other name at the top' utils.cpp '// a stray file'
 mkdir "$copy/build"

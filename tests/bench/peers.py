@@ -34,8 +34,10 @@ SHAPES = {
 }
 LR, BETA1, BETA2, EPS, DECAY, CLIP = 1e-4, 0.9, 0.999, 1e-8, 0.01, 1.0
 CHECKED_STEPS = 3  # whose losses are compared, which also warm up
-TUNED = {  # keep what was freed instead of giving it back and faulting it in again
-    "MALLOC_MMAP_THRESHOLD_": str(4 << 30), "MALLOC_TRIM_THRESHOLD_": str(16 << 30), "MALLOC_TOP_PAD_": str(64 << 20)}
+# Keep what was freed instead of giving it back and faulting it in again: one arena that only grows. (glibc ignores a
+# threshold for mmap above 32 MB, and the logits alone are larger.)
+TUNED = {"MALLOC_MMAP_MAX_": "0", "MALLOC_ARENA_MAX": "1", "MALLOC_TRIM_THRESHOLD_": str(16 << 30),
+         "MALLOC_TOP_PAD_": str(64 << 20)}
 
 
 # -- Weights and tokens of ours --------------------------------------------------------------------------------------

@@ -36,6 +36,13 @@
 //   because dq already carries the scale. The key bias only shifts every logit of a row, which softmax ignores: its
 //   gradient is exactly zero and is returned as such.
 //
+// Backward of twicing, o = u + t with u = P v and t = P (v - u): one P, used twice. From do,
+//
+//     t = P (v - u)                d(v - u) = P^T do =: e          dP  = do (v - u)^T
+//     u = P v, and o = u + t       du = do - e, dv = e + P^T du    dP += du v^T
+//
+// and dP goes on through the softmax as above: two attention backwards of the same P, the second one adding to the first.
+//
 // Saved: the inputs, each round's projections q, k, v, its output (F_0, c_m), two numbers a row and head, and the gate.
 // r_m and F_m are recomputed, one element-wise pass each. Nothing is T x T.
 //

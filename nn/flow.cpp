@@ -175,8 +175,8 @@ std::string Flow::plot_script() const {
       }
     if (high == 0) low = high = 1;
     const double left = std::pow(10, std::floor(std::log10(low) - 0.3));
-    script += formatted("set title '%s'\nset lmargin %d\n%sset xrange [%g:%g]\n", kTitle[panel], panel == 0 ? 24 : 3,
-                        panel == 0 ? "" : "set format y ''\n", left, 2 * high);
+    script += formatted("set title '%s' tc rgb '#808080'\nset lmargin %d\n%sset xrange [%g:%g]\n", kTitle[panel],
+                        panel == 0 ? 24 : 3, panel == 0 ? "" : "set format y ''\n", left, 2 * high);
     script += formatted(
         "plot $flow using (%g):0:(%g):($%d > 0 ? $%d : NaN):($0-0.32):($0+0.32)%s with boxxyerror lc rgb '%s', "
         "'' using (%g):($%d > 0 ? NaN : $0):%d with labels left tc rgb '#b00020'\n",

@@ -3,7 +3,6 @@
 #include "autograd/op.h"
 #include "autograd/ops/all.h"
 #include "core/tensor_ops.h"
-#include "nn/block.h"
 #include "tests/catch.h"
 #include "tests/match.h"
 

@@ -238,7 +238,7 @@ std::shared_ptr<const Recipe> recipe_of(const typename O::Args& args, const Vars
   if constexpr (is_cheap<O>) {
     auto r = std::make_shared<Recipe>();
     for (size_t i = 0; i < in.size(); ++i) r->inputs.keep_input(static_cast<int>(i), in[i].value());
-    r->inputs.forgo_cheap(in);
+    r->steps = 1 + r->inputs.forgo_cheap(in, 2);
     r->run = [args](const Tensors& values) {
       Saved nothing(/*recording=*/false);
       return run_forward<O>(nothing, values, args)[0];

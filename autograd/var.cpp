@@ -50,17 +50,20 @@ void Var::backward(const Tensor& cotangent, bool retain_graph) const {
 
 bool Need::any() const { return std::find(wanted_.begin(), wanted_.end(), true) != wanted_.end(); }
 
-void Saved::forgo_cheap(const Vars& inputs) {
+int Saved::forgo_cheap(const Vars& inputs, int deepest) {
+  int longest = 0;
   for (Slot& s : slots_) {
     if (s.origin != Origin::input || !s.tensor.defined() || s.tensor.storage()->bytes() < kWorthForgoing) continue;
     const Var& input = inputs[static_cast<size_t>(s.index)];
     const Tensor& value = input.value();
-    if (!input.recipe() || s.version != input.recipe()->version || !s.tensor.same_storage(value) ||
-        s.tensor.shape() != value.shape() || s.tensor.strides() != value.strides())
+    if (!input.recipe() || input.recipe()->steps > deepest || s.version != input.recipe()->version ||
+        !s.tensor.same_storage(value) || s.tensor.shape() != value.shape() || s.tensor.strides() != value.strides())
       continue;
     s.recipe = input.recipe();
     s.tensor = Tensor();
+    longest = std::max(longest, s.recipe->steps);
   }
+  return longest;
 }
 
 Tensor Saved::get(size_t i, std::string_view op) const {

@@ -100,8 +100,9 @@ class Saved {
   void keep_output(int output, const Tensor& t) { slots_.push_back({t, version(t), Origin::output, output}); }
   void keep(const Tensor& t) { slots_.push_back({t, version(t), Origin::intermediate, 0}); }
 
-  /// Lets go of kept inputs that are cheap to compute again: their slots hold the recipe instead.
-  void forgo_cheap(const Vars& inputs);
+  /// Lets go of kept inputs that are large and cheap to compute again, by recipes of at most `deepest` steps: their
+  /// slots hold the recipe instead. Returns the steps of the longest recipe held.
+  int forgo_cheap(const Vars& inputs, int deepest = 3);
 
   size_t size() const { return slots_.size(); }
   /// Slot i, checked, or computed again; `op` is named in the error.
@@ -129,12 +130,14 @@ class Saved {
   bool released_ = false;
 };
 
-/// How to compute the output of a cheap op (op.h) again: a normalisation, an activation, a dropout.
+/// How to compute the output of a cheap op (op.h) again: a normalisation, an activation, a dropout. It gives what the
+/// output was when it was new, even if somebody has written to it since; its inputs must not have been written to.
 struct Recipe {
   Saved inputs;
   std::function<Tensor(const Tensors& inputs)> run;
   std::string_view op;
-  uint64_t version;  ///< of the output's storage when it was new: a recipe knows nothing of later writes
+  uint64_t version;  ///< of the output's storage when it was new
+  int steps = 1;     ///< ops to run; few, so that long chains of cheap ops are not computed again from their beginning
 };
 
 /// One recorded op. Created by op.h; walked by the engine.

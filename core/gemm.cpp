@@ -147,7 +147,9 @@ void run(Trans ta, Trans tb, int64_t batch, int64_t m, int64_t n, int64_t k, T a
   const int64_t parts = k == 0 ? 1 : ceil_div(k, plan.depth), per_product = across * down * parts;
   if (!panels.defined() && batch == 1 && worth_sharing<T>(plan, m, n, k))
     panels = pack_all<T>({b, ldb, tb == Trans::yes}, k, n);
-  const T* whole = panels.defined() ? panels.data<T>() : nullptr;
+  // A part of k can use panels only if it begins where one does.
+  const bool fits = panels.defined() && (parts == 1 || plan.depth % kernels::kPackedDepth == 0);
+  const T* whole = fits ? panels.data<T>() : nullptr;
   const int64_t packed_cols = whole ? panels.numel() / k : 0;
   // The first part goes straight to C, the others to (m, n) buffers that are added to it afterwards.
   Tensor sums = parts > 1 ? Tensor::empty({parts - 1, m, n}, dtype_of<T>) : Tensor();

@@ -62,6 +62,9 @@ Setting setting_of(const Flags& f) {
     fail<UsageError>("flow", "bad --batch-size", str(f.batch_size), "1 to 10^6");
   Setting s;
   if (!f.run.empty()) {
+    if (f.model.any())
+      fail<UsageError>("flow", "a run brings its own model", str("--run ", f.run, " and options of a model"),
+                       "one of the two");
     Run r = load_run(f.run);
     s.model = std::move(r.model);
     take_text(s, f.data.empty() ? r.options.data : f.data, *r.tokenizer, f.batch_size);
@@ -91,10 +94,13 @@ int run(const Flags& f) {
   f.common.apply();
   const Setting s = setting_of(f);
   const Flow flow = gradient_flow(*s.model, [&] { return s.model->loss(s.inputs, s.targets); });
-  if (!f.svg.empty()) write_file_atomically(f.svg, gnuplot(flow.plot_script()));
-  if (!f.common.json) {
-    std::cout << flow.table();
+  const auto draw = [&] {  // last, so that what has been computed is told even where the file cannot be written
+    if (!f.svg.empty()) write_file_atomically(f.svg, gnuplot(flow.plot_script()));
     return 0;
+  };
+  if (!f.common.json) {
+    std::cout << flow.table() << std::flush;
+    return draw();
   }
   for (const FlowRow& r : flow.rows)
     std::cout << nlohmann::ordered_json{{"module", r.path},
@@ -110,8 +116,8 @@ int run(const Flags& f) {
               << "\n";
   std::cout
       << nlohmann::ordered_json{{"summary", true}, {"loss", number(flow.loss)}, {"dead_parameters", flow.dead}}.dump()
-      << "\n";
-  return 0;
+      << std::endl;
+  return draw();
 }
 
 const Command command(

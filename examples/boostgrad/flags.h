@@ -41,6 +41,7 @@ struct ModelFlags {
     flag(app, "--seq-len", seq_len, "tokens in a sequence");
     flag(app, "--dropout", dropout, "dropout probability");
   }
+  bool any() const { return model || kv || gate || norm || rounds || d_model || layers || heads || seq_len || dropout; }
   void apply(TransformerConfig& c) const {
     if (model) c.model = nn::kAttentionNames.parse(*model);
     if (kv) c.kv = nn::kKvNames.parse(*kv);

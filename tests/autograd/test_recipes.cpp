@@ -2,6 +2,7 @@
 #include "autograd/engine.h"
 #include "autograd/op.h"
 #include "autograd/ops/all.h"
+#include "autograd/profile.h"
 #include "core/tensor_ops.h"
 #include "tests/catch.h"
 #include "tests/match.h"
@@ -43,6 +44,27 @@ TEST_CASE("recipes: a chain of cheap ops keeps nothing but its beginning") {
   // silu, which saves the norm's output, has its recipe too: nothing as large as x is held
   CHECK(memory_stats().live_bytes - before < kRows * 128 * 8);
   CHECK(static_cast<int64_t>(memory_stats().live_bytes - before) >= y.value().numel() * 8);
+}
+
+TEST_CASE("recipes: a long chain of cheap ops is not computed again from its beginning") {
+  const Var x(numbers(1, {kRows, 128}), true);
+  Var y = x;
+  for (int i = 0; i < 40; ++i) {
+    y = relu(y);
+    REQUIRE(y.recipe()->steps <= 3);
+  }
+  const Tensor g = grad({sum(y)}, {x})[0].value();
+  CHECK(num::max_abs(num::sub(g, Tensor::full(g.shape(), 1, DType::f64))) <= 1);
+  const auto ran = [] {  // ops that ran in a backward, computed again or not
+    const Var z(numbers(1, {kRows, 128}), true);
+    Var h = z;
+    for (int i = 0; i < 40; ++i) h = relu(h);
+    const Var total = sum(h);
+    const Profile profile;
+    grad({total}, {z});
+    return profile.events().size();
+  };
+  CHECK(ran() < 40 * 6);
 }
 
 TEST_CASE("recipes: a graph alone does not keep what its cheap ops were given") {

@@ -130,6 +130,30 @@ TEMPLATE_TEST_CASE("gemm agrees with naive sums where rows of tiles share a pack
   }
 }
 
+TEMPLATE_TEST_CASE("a right operand packed once gives the bits of gemm", "", float, double) {
+  using Shape = std::array<int64_t, 3>;
+  for (const auto& [m, n, k] : {Shape{24, 256, 768},
+                                {26, 93, 552},
+                                {31, 168, 1028},
+                                {100, 257, 534},
+                                {24, 64, 1000},
+                                {276, 40, 3000},
+                                {300, 430, 290},
+                                {600, 33, 700},
+                                {5, 7, 9},
+                                {1, 300, 4096}})
+    for (Trans tb : {Trans::no, Trans::yes}) {
+      const Product<TestType> p{Trans::no, tb, m, n, k, 1};
+      const auto a = randoms<TestType>(p.a_size(), 1), b = randoms<TestType>(p.b_size(), 2);
+      auto plain = randoms<TestType>(p.c_size(), 3), packed = plain;
+      INFO("m " << m << " n " << n << " k " << k);
+      bg::gemm<TestType>(Trans::no, tb, m, n, k, 2, a.data(), p.lda(), b.data(), p.ldb(), 1, plain.data(), p.ldc());
+      const bg::PackedRight<TestType> right(tb, k, n, b.data(), p.ldb());
+      bg::gemm<TestType>(Trans::no, m, 2, a.data(), p.lda(), right, 1, packed.data(), p.ldc());
+      CHECK(packed == plain);
+    }
+}
+
 TEST_CASE("gemm agrees with naive sums on every instruction set of this machine") {
   for (const std::string& target : bg::simd_targets()) {
     bg::use_simd_target(target);

@@ -20,7 +20,7 @@ constexpr int64_t kSmallProduct = int64_t{1} << 20;
 // The least sides of a product that is worth packing. With 8192 rows, inner and outer sizes of 256 to 1024 and AVX-512,
 // packed products reach 0.76 to 0.92 of the FMA peak, OpenBLAS 0.3.21 by the same tiles 0.55 to 0.80. And
 // the least part of k that is worth a buffer of its own.
-constexpr int64_t kLeastRows = 24, kLeastCols = 32, kLeastDepth = 16, kPartDepth = 192;
+constexpr int64_t kLeastRows = 24, kLeastCols = 32, kLeastDepth = 16, kPartDepth = kernels::kPackedDepth;
 constexpr int64_t kSumGrain = int64_t{1} << 14;   // elements of C per chunk when parts are added
 constexpr int64_t kPackGrain = int64_t{1} << 16;  // elements of B per chunk when all of it is packed
 
@@ -83,7 +83,7 @@ void blas_product(Trans ta, Trans tb, int64_t m, int64_t n, int64_t k, T alpha, 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // How a product is cut: into tiles of C and, where C is small and k long, into parts of k whose products are added in
-// order. Depends on the shape alone.
+// order. Parts of k and columns begin where panels of B do. Depends on the shape alone.
 struct Plan {
   bool packed;
   int64_t rows, cols;  // of a tile
@@ -109,7 +109,7 @@ Plan plan_for(int64_t batch, int64_t m, int64_t n, int64_t k) {
   while (batch * down * across * parts < kEnough && std::max(m / down, n / across) >= 128)
     ++(m / down >= n / across ? down : across);
   return {packed, equal(m, down, kUnitRows), equal(n, across, kernels::kPackedCols),
-          equal(k, parts, down == 1 ? 1 : kernels::kPackedDepth)};
+          equal(k, parts, kernels::kPackedDepth)};
 }
 
 // All of op(B) in panels; undefined where products do not use them.
@@ -147,9 +147,7 @@ void run(Trans ta, Trans tb, int64_t batch, int64_t m, int64_t n, int64_t k, T a
   const int64_t parts = k == 0 ? 1 : ceil_div(k, plan.depth), per_product = across * down * parts;
   if (!panels.defined() && batch == 1 && worth_sharing<T>(plan, m, n, k))
     panels = pack_all<T>({b, ldb, tb == Trans::yes}, k, n);
-  // A part of k can use panels only if it begins where one does.
-  const bool fits = panels.defined() && (parts == 1 || plan.depth % kernels::kPackedDepth == 0);
-  const T* whole = fits ? panels.data<T>() : nullptr;
+  const T* whole = panels.defined() ? panels.data<T>() : nullptr;
   const int64_t packed_cols = whole ? panels.numel() / k : 0;
   // The first part goes straight to C, the others to (m, n) buffers that are added to it afterwards.
   Tensor sums = parts > 1 ? Tensor::empty({parts - 1, m, n}, dtype_of<T>) : Tensor();

@@ -2,13 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdarg>
-#include <cstdio>
 #include <limits>
 #include <map>
 
 #include "autograd/engine.h"
 #include "autograd/watch.h"
+#include "core/format.h"
 #include "core/tensor_ops.h"
 
 namespace bg {
@@ -49,16 +48,6 @@ std::string problem_of(const FlowRow& row) {
   if (row.activation == 0) return "the output is zero";
   if (row.parameters > 0 && row.weight_gradient == 0) return "no gradient reaches its parameters";
   return {};
-}
-
-std::string formatted(const char* format, ...) __attribute__((format(printf, 1, 2)));
-std::string formatted(const char* format, ...) {
-  char text[400];
-  va_list arguments;
-  va_start(arguments, format);
-  std::vsnprintf(text, sizeof text, format, arguments);
-  va_end(arguments);
-  return text;
 }
 
 // Length of the bar of x between the smallest and the largest gradient, on a logarithmic scale.

@@ -814,15 +814,8 @@ Vars TwicingAttention::compose(const Vars& in, const Args& a) {
 
 // -- Samples and mutants ----------------------------------------------------------------------------------------------
 
-namespace {
-
-struct LayerSize {
-  int64_t B = 2, T = 3, d = 4, S = 0, e = 0, d_q = 0, d_v = 0, d_out = 0, hidden = 3;
-};
-
-// Unit-variance inputs, projections of standard deviation 1 / sqrt(fan_in); the key biases' zero gradients declared.
-Sample<AttentionLayerArgs> layer_sample(Rng& r, std::string label, AttentionLayerArgs a, LayerSize s,
-                                        std::vector<double> lengths = {}) {
+Sample<AttentionLayerArgs> attention::layer_sample(Rng& r, std::string label, AttentionLayerArgs a, LayerSize s,
+                                                   std::vector<double> lengths) {
   a.lengths = !lengths.empty();
   if (a.dropout > 0)
     for (int m = 0; m < a.rounds; ++m) a.masks.push_back(r.next_mask());
@@ -833,16 +826,16 @@ Sample<AttentionLayerArgs> layer_sample(Rng& r, std::string label, AttentionLaye
   auto put = [&](int i, const Shape& shape, double stddev) {
     if (i >= 0) in[static_cast<size_t>(i)] = normal(r, shape, stddev);
   };
-  auto matrix = [&](int i, int64_t rows, int64_t cols) {
-    put(i, {rows, cols}, 1 / std::sqrt(static_cast<double>(rows)));
+  auto matrix = [&](int i, int64_t rows, int64_t cols, double gain = 1) {
+    put(i, {rows, cols}, gain / std::sqrt(static_cast<double>(rows)));
   };
   put(at.x, {s.B, s.T, s.d}, 1);
   put(at.memory, {a.memory && s.S < 0 ? 1 : s.B, std::abs(s.S ? s.S : s.T), e}, 1);
   if (a.lengths) in[static_cast<size_t>(at.lengths)] = Tensor::of(std::move(lengths), {s.B}).to(DType::i64);
   for (const AttentionLayout::Round& round : at.rounds) {
-    matrix(round.w_q, s.d, d_q);
-    matrix(round.w_k, e, d_q);
-    matrix(round.w_v, e, d_v);
+    matrix(round.w_q, s.d, d_q, s.gain);
+    matrix(round.w_k, e, d_q, s.gain);
+    matrix(round.w_v, e, d_v, s.gain);
     put(round.b_q, {d_q}, 0.5);
     put(round.b_k, {d_q}, 0.5);
     put(round.b_v, {d_v}, 0.5);
@@ -864,8 +857,6 @@ Sample<AttentionLayerArgs> layer_sample(Rng& r, std::string label, AttentionLaye
   put(at.b_out, {s.d_out ? s.d_out : s.d}, 0.5);
   return {std::move(label), a, std::move(in), std::move(zero)};
 }
-
-}  // namespace
 
 std::vector<Sample<AttentionLayerArgs>> BoostedAttention::samples(Rng& r) {
   std::vector<Sample<Args>> out;

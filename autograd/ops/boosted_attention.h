@@ -41,7 +41,8 @@
 //     t = P (v - u)                d(v - u) = P^T do =: e          dP  = do (v - u)^T
 //     u = P v, and o = u + t       du = do - e, dv = e + P^T du    dP += du v^T
 //
-// and dP goes on through the softmax as above: two attention backwards of the same P, the second one adding to the first.
+// and dP goes on through the softmax as above: two attention backwards of the same P, the second one adding to the
+// first.
 //
 // Saved: the inputs, each round's projections q, k, v, its output (F_0, c_m), two numbers a row and head, and the gate.
 // r_m and F_m are recomputed, one element-wise pass each. Nothing is T x T.
@@ -162,6 +163,21 @@ inline Var standard_attention(const Vars& in, const AttentionLayerArgs& args) {
 inline Var twicing_attention(const Vars& in, const AttentionLayerArgs& args) {
   return apply<TwicingAttention>(args, in)[0];
 }
+
+namespace attention {
+
+/// Sizes of a layer to verify; 0 stands for T, d or no memory, S < 0 for one memory that the batch shares.
+struct LayerSize {
+  int64_t B = 2, T = 3, d = 4, S = 0, e = 0, d_q = 0, d_v = 0, d_out = 0, hidden = 3;
+  double gain = 1;  ///< of the query, key and value weights
+};
+
+/// A layer of random numbers: unit-variance inputs, weights of standard deviation gain / sqrt(fan_in) or, besides the
+/// projections, 1 / sqrt(fan_in); the gradients that are zero declared.
+Sample<AttentionLayerArgs> layer_sample(Rng& r, std::string label, AttentionLayerArgs args, LayerSize size,
+                                        std::vector<double> lengths = {});
+
+}  // namespace attention
 
 // -- References -------------------------------------------------------------------------------------------------------
 

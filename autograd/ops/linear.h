@@ -2,7 +2,6 @@
 #pragma once
 
 #include "autograd/ops/matmul.h"
-#include "core/kernels/bias.h"
 
 namespace bg {
 
@@ -46,13 +45,7 @@ struct Linear {
     Tensors g(b.input_count());
     if (b.need(0)) g[0] = num::matmul(dy, w.transpose(0, 1)).reshape(x.shape());
     if (b.need(1)) g[1] = num::matmul(as_rows(x).transpose(0, 1), dy);
-    if (g.size() == 3 && b.need(2)) {
-      const Tensor c = dy.contiguous();
-      g[2] = Tensor::empty({w.size(1)}, w.dtype());
-      dispatch_float(name, w.dtype(), [&]<class T>() {
-        kernels::column_sums(c.data<T>(), g[2].mutable_data<T>(name), c.size(0), c.size(1));
-      });
-    }
+    if (g.size() == 3 && b.need(2)) g[2] = num::sum(dy, {0});
     return g;
   }
   static Vars compose(const Vars& in, const Args&) {

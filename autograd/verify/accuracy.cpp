@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <limits>
 
 #include "autograd/engine.h"
 #include "autograd/ops/boosted_attention.h"
 #include "autograd/verify/subject.h"
+#include "core/format.h"
 #include "core/hash.h"
 
 namespace bg {
@@ -205,17 +205,15 @@ std::string accuracy_table(const std::vector<AccuracyRow>& rows) {
       "ratio"
       "   f32 relative med/max  bf16 inputs rel. med/max\n";
   for (const AccuracyRow& r : rows) {
-    char text[320], composed[64] = "-", ratio[16] = "-";
+    std::string composed = "-", ratio = "-";
     if (r.composed_f32.elements) {
-      std::snprintf(composed, sizeof composed, "%8.2f /%8.1f", r.composed_f32.median_ulp, r.composed_f32.max_ulp);
-      std::snprintf(ratio, sizeof ratio, "%.2f", r.f32_ratio());
+      composed = formatted("%8.2f /%8.1f", r.composed_f32.median_ulp, r.composed_f32.max_ulp);
+      ratio = formatted("%.2f", r.f32_ratio());
     }
-    std::snprintf(text, sizeof text,
-                  "%-21s %-22s %8.2f /%8.1f   %8.2f /%8.1f   %-18s  %6s   %8.1e / %8.1e   %8.1e / %8.1e\n",
-                  r.op.substr(0, 21).c_str(), r.what.substr(0, 22).c_str(), r.f64.median_ulp, r.f64.max_ulp,
-                  r.f32.median_ulp, r.f32.max_ulp, composed, ratio, r.f32.median_relative, r.f32.max_relative,
-                  r.bf16_inputs.median_relative, r.bf16_inputs.max_relative);
-    out += text;
+    out += formatted("%-21s %-22s %8.2f /%8.1f   %8.2f /%8.1f   %-18s  %6s   %8.1e / %8.1e   %8.1e / %8.1e\n",
+                     r.op.substr(0, 21).c_str(), r.what.substr(0, 22).c_str(), r.f64.median_ulp, r.f64.max_ulp,
+                     r.f32.median_ulp, r.f32.max_ulp, composed.c_str(), ratio.c_str(), r.f32.median_relative,
+                     r.f32.max_relative, r.bf16_inputs.median_relative, r.bf16_inputs.max_relative);
   }
   return out;
 }
@@ -224,26 +222,6 @@ std::string accuracy_table(const std::vector<AccuracyRow>& rows) {
 
 namespace {
 
-// Inputs of a boosted layer, rounded to f32.
-Tensors layer_inputs(const AttentionLayout& at, double gain, Rng& rng) {
-  constexpr int64_t B = 2, T = 8, d = 8;
-  const double w = 1 / std::sqrt(static_cast<double>(d));
-  Tensors in(at.inputs.size());
-  auto put = [&](int i, const Shape& shape, double stddev) {
-    if (i >= 0) in[static_cast<size_t>(i)] = Tensor::randn(shape, rng, DType::f64, stddev).to(DType::f32);
-  };
-  put(at.x, {B, T, d}, 1);
-  for (const AttentionLayout::Round& m : at.rounds) {
-    for (int i : {m.w_q, m.w_k, m.w_v}) put(i, {d, d}, gain * w);
-    for (int i : {m.b_q, m.b_k, m.b_v}) put(i, {d}, 0.5);
-    put(m.w_g, {2 * d, d}, w / std::sqrt(2.0));
-    put(m.b_g, {d}, 0.5);
-  }
-  put(at.w_out, {d, d}, w);
-  put(at.b_out, {d}, 0.5);
-  return in;
-}
-
 Vars layer_gradients(const Tensors& in, const Tensor& v, const AttentionLayerArgs& args, DType dtype) {
   Vars leaves;
   for (const Tensor& t : in) leaves.emplace_back(t.to(dtype), true);
@@ -251,15 +229,15 @@ Vars layer_gradients(const Tensors& in, const Tensor& v, const AttentionLayerArg
 }
 
 double worst_error(const AttentionLayerArgs& args, double gain, Rng rng) {
-  const AttentionLayout at = attention_layout(args);
-  const Tensors in = layer_inputs(at, gain, rng);
-  const Tensor v = Tensor::randn(in[0].shape(), rng, DType::f32);
-  const Vars a = layer_gradients(in, v, args, DType::f32), b = layer_gradients(in, v, args, DType::f64);
+  auto layer = attention::layer_sample(rng, "", args, {.T = 8, .d = 8, .gain = gain});
+  for (Tensor& t : layer.inputs) t = t.to(DType::f32);
+  const Tensor v = Tensor::randn(layer.inputs[0].shape(), rng, DType::f32);
+  const Vars a = layer_gradients(layer.inputs, v, args, DType::f32);
+  const Vars b = layer_gradients(layer.inputs, v, args, DType::f64);
   double worst = 0;
   for (size_t i = 0; i < a.size(); ++i) {
-    const bool zero =
-        std::any_of(at.rounds.begin(), at.rounds.end(), [&](const auto& m) { return m.b_k == static_cast<int>(i); });
-    if (zero) continue;
+    const auto& zero = layer.zero_grads;
+    if (std::find(zero.begin(), zero.end(), static_cast<int>(i)) != zero.end()) continue;
     const double error = num::max_abs(num::sub(a[i].value().to(DType::f64), b[i].value()));
     worst = std::max(worst, error / num::max_abs(b[i].value()));
   }
@@ -296,10 +274,8 @@ std::string growth_table(const std::vector<GrowthRow>& rows) {
       "boosted_attention: largest f32 error of a gradient against f64, relative to its largest element\n"
       "rounds    unit gain med/max      twice unit gain med/max (the map itself turns chaotic)\n";
   for (const GrowthRow& r : rows) {
-    char text[160];
-    std::snprintf(text, sizeof text, "%6d    %8.1e / %8.1e    %8.1e / %8.1e\n", r.rounds, r.unit_gain.median,
-                  r.unit_gain.max, r.twice_gain.median, r.twice_gain.max);
-    out += text;
+    out += formatted("%6d    %8.1e / %8.1e    %8.1e / %8.1e\n", r.rounds, r.unit_gain.median, r.unit_gain.max,
+                     r.twice_gain.median, r.twice_gain.max);
   }
   return out;
 }

@@ -2,19 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 
 #include "autograd/verify/checks.h"
+#include "core/format.h"
 #include "core/hash.h"
 
 namespace bg {
 namespace {
-
-std::string number(double x, const char* format) {
-  char text[64];
-  std::snprintf(text, sizeof text, format, x);
-  return text;
-}
 
 std::string escaped(const std::string& text) {
   std::string out;
@@ -77,24 +71,24 @@ std::string heat_map(const ErrorMap& m) {
                         " ", rows, "\" width=\"", width, "\">");
   for (int64_t i = 0; i < n; ++i)
     out += str("<rect x=\"", i % columns, "\" y=\"", i / columns,
-               "\" width=\"1\" height=\"1\" style=\"fill:rgba(var(--heat),", number(heat(m.error[i]), "%.2f"),
-               ")\"><title>", escaped(verifier::describe_index(m.shape, i)), ": ", number(m.error[i], "%.2e"),
+               "\" width=\"1\" height=\"1\" style=\"fill:rgba(var(--heat),", formatted("%.2f", heat(m.error[i])),
+               ")\"><title>", escaped(verifier::describe_index(m.shape, i)), ": ", formatted("%.2e", m.error[i]),
                "</title></rect>");
   return out + "</svg>";
 }
 
 std::string cell(const OpReport& r, Step step) {
   const StepCount& c = r.count(step);
-  if (r.failed(step)) return str("<td class=\"bad\">", number(c.worst, "%.1e"), " wrong</td>");
+  if (r.failed(step)) return str("<td class=\"bad\">", formatted("%.1e", c.worst), " wrong</td>");
   if (c.comparisons == 0) return "<td class=\"soft\">n/a</td>";
-  return str("<td>", c.worst == 0 ? "exact" : number(c.worst, "%.1e"), "</td>");
+  return str("<td>", c.worst == 0 ? "exact" : formatted("%.1e", c.worst), "</td>");
 }
 
 std::string second_cells(const OpReport& r) {
   if (r.jvp_error < 0 && !r.failed(Step::V8) && r.count(Step::V8).comparisons > 0)
     return "<td class=\"soft\">refused</td><td class=\"soft\">refused</td>";
   if (r.jvp_error < 0) return "<td class=\"soft\">n/a</td>" + cell(r, Step::V8);
-  return str("<td>", r.jvp_error == 0 ? "exact" : number(r.jvp_error, "%.1e"), "</td>", cell(r, Step::V8));
+  return str("<td>", r.jvp_error == 0 ? "exact" : formatted("%.1e", r.jvp_error), "</td>", cell(r, Step::V8));
 }
 
 std::string table_row(const OpReport& r) {
@@ -164,13 +158,13 @@ std::string html_page(const std::vector<OpReport>& reports, const std::vector<Er
       continue;
     }
     cards += str("<div class=\"card\"><b>", escaped(r.op), "</b><span>gradient of ", escaped(m.input), " ", m.shape,
-                 ", sample ", escaped(m.sample), "</span><span>largest error ", number(worst, "%.1e"), "</span>",
+                 ", sample ", escaped(m.sample), "</span><span>largest error ", formatted("%.1e", worst), "</span>",
                  heat_map(m), "</div>\n");
   }
   std::string scale = "<div class=\"scale\">exact";
   for (double e : {0.0, 1e-17, 1e-16, 1e-15, 1e-14, 1e-13, 1e-12, 1e-11})
-    scale += str("<i title=\"", e, "\" style=\"background:rgba(var(--heat),", number(heat(e), "%.2f"), ")\"></i>");
-  scale += str(number(verifier::kTolerance.exact, "%.0e"), " (rejected)</div>");
+    scale += str("<i title=\"", e, "\" style=\"background:rgba(var(--heat),", formatted("%.2f", heat(e)), ")\"></i>");
+  scale += str(formatted("%.0e", verifier::kTolerance.exact), " (rejected)</div>");
   if (!exact.empty()) exact = "<p>No error at all: " + exact + ".</p>\n";
   return str(
       "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"

@@ -1,18 +1,12 @@
 #include "autograd/verify/report.h"
 
 #include <cmath>
-#include <cstdio>
 
 #include "core/error.h"
+#include "core/format.h"
 
 namespace bg {
 namespace {
-
-std::string number(double x, const char* format) {
-  char text[64];
-  std::snprintf(text, sizeof text, format, x);
-  return text;
-}
 
 // Names come from users' ops: however long, a report stays short.
 std::string shortened(const std::string& text, size_t limit = 300) {
@@ -49,11 +43,11 @@ std::string Failure::to_string() const {
   if (sample >= 0) line("sample", str(sample, " (", shortened(sample_label, 100), ")"));
   if (!input.empty()) line("input", str(shortened(input, 80), index.empty() ? "" : ", worst at ", index));
   if (tolerance > 0 || analytic != reference) {
-    line("analytic", number(analytic, "%.17g"));
-    line("reference", number(reference, "%.17g"));
-    line("error", str(number(error, "%.3g"), ", tolerance ", number(tolerance, "%.3g")));
+    line("analytic", formatted("%.17g", analytic));
+    line("reference", formatted("%.17g", reference));
+    line("error", str(formatted("%.3g", error), ", tolerance ", formatted("%.3g", tolerance)));
   }
-  if (fd_step > 0) line("step size", number(fd_step, "%.3g"));
+  if (fd_step > 0) line("step size", formatted("%.3g", fd_step));
   if (!note.empty()) line("note", shortened(note));
   line("seed", str(seed));
   if (!rerun.empty()) line("rerun", shortened(rerun, 200));
@@ -88,8 +82,8 @@ std::string OpReport::to_string() const {
   std::string out = str(passed() ? "ok   " : "FAIL ", op, std::string(op.size() < 24 ? 24 - op.size() : 1, ' '),
                         samples, " samples, ", comparisons(), " comparisons, worst");
   for (Step s : {Step::V1, Step::V2, Step::V3, Step::V4})
-    out += str(" ", name_of(s), " ", na.count(name_of(s)) ? "n/a" : number(count(s).worst, "%.1e"));
-  out += str(", mutants ", mutants_killed(), "/", mutants_counted(), ", ", number(seconds, "%.2f"), " s\n");
+    out += str(" ", name_of(s), " ", na.count(name_of(s)) ? "n/a" : formatted("%.1e", count(s).worst));
+  out += str(", mutants ", mutants_killed(), "/", mutants_counted(), ", ", formatted("%.2f", seconds), " s\n");
   for (const Failure& f : failures) out += f.to_string();
   if (failure_count > static_cast<int64_t>(failures.size()))
     out += str("  and ", failure_count - static_cast<int64_t>(failures.size()), " more failures\n");

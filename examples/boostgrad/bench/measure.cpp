@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <fstream>
 
+#include "core/format.h"
 #include "core/parallel.h"
 #include "core/storage.h"
 
@@ -118,20 +119,14 @@ nlohmann::ordered_json to_json(const std::string& bench, const Case& c, const Me
   return j;
 }
 
-std::string table_head() {
-  char line[256];
-  std::snprintf(line, sizeof line, "%-70s %-5s %-8s %10s  %s", "case", "type", "pass", "time", "speed");
-  return line;
-}
+std::string table_head() { return formatted("%-70s %-5s %-8s %10s  %s", "case", "type", "pass", "time", "speed"); }
 
 std::string table_row(const Case& c, const Measurement& m) {
   const bool flops = c.unit == Unit::flops;
   const double speed = c.work / m.seconds * 1e-9, peak = m.peak.typical();
-  char line[256];
-  std::snprintf(line, sizeof line, "%-70s %-5s %-8s %7.2f ms  %6.1f %s = %.2f of the %s of %.0f",
-                str(c.name, "  ", c.shape).c_str(), str(c.dtype).c_str(), c.pass.c_str(), m.seconds * 1e3, speed,
-                flops ? "GFLOP/s" : "GB/s", speed / peak, flops ? "peak" : "copy speed", peak);
-  return line;
+  return formatted("%-70s %-5s %-8s %7.2f ms  %6.1f %s = %.2f of the %s of %.0f", str(c.name, "  ", c.shape).c_str(),
+                   str(c.dtype).c_str(), c.pass.c_str(), m.seconds * 1e3, speed, flops ? "GFLOP/s" : "GB/s",
+                   speed / peak, flops ? "peak" : "copy speed", peak);
 }
 
 }  // namespace bg::bench

@@ -3,6 +3,7 @@
 
 #include <utf8proc.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 
@@ -108,6 +109,44 @@ void check_utf8(std::string_view text, std::string_view name) {
   fail("text", str(name, " is not UTF-8"),
        str("byte ", escape(static_cast<unsigned char>(text[bad])), " at position ", bad), "UTF-8 text",
        "convert it first, for example with iconv -t utf-8");
+}
+
+namespace {
+
+constexpr std::string_view kReplacement = "\xef\xbf\xbd";
+
+// Whether more bytes may yet make a character of these, which are none: a first byte and too few that go on from it.
+bool may_become_character(std::string_view bytes) {
+  const auto first = static_cast<unsigned char>(bytes[0]);
+  const std::size_t needed = first >= 0xf0 && first <= 0xf4 ? 4 : first >= 0xe0 ? 3 : 2;
+  if (first < 0xc2 || first > 0xf4 || bytes.size() >= needed) return false;
+  return std::all_of(bytes.begin() + 1, bytes.end(),
+                     [](char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; });
+}
+
+}  // namespace
+
+std::string Utf8Stream::feed(std::string_view bytes) {
+  pending_ += bytes;
+  std::string out;
+  std::string_view rest = pending_;
+  while (!rest.empty()) {
+    const std::size_t good = std::min(find_invalid_utf8(rest), rest.size());
+    out += rest.substr(0, good);
+    rest.remove_prefix(good);
+    if (rest.empty() || may_become_character(rest)) break;
+    out += kReplacement;
+    rest.remove_prefix(1);
+  }
+  pending_ = std::string(rest);
+  return out;
+}
+
+std::string Utf8Stream::finish() {
+  std::string out;
+  for (std::size_t i = 0; i < pending_.size(); ++i) out += kReplacement;
+  pending_.clear();
+  return out;
 }
 
 std::string printable(std::string_view text) {

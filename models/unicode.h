@@ -28,6 +28,16 @@ std::size_t find_invalid_utf8(std::string_view text);
 /// Throws Error unless `text` is valid UTF-8; `name` (a path, "prompt") says in the message which text it is.
 void check_utf8(std::string_view text, std::string_view name);
 
+/// Valid UTF-8 out of bytes that come in pieces, as a model's tokens do: a character that is split between pieces is
+/// given when its last byte has come, and bytes that are no character give U+FFFD, the replacement character.
+class Utf8Stream {
+ public:
+  std::string feed(std::string_view bytes);
+  std::string finish();  ///< what an unfinished character at the end gives
+ private:
+  std::string pending_;  // the beginning of a character
+};
+
 /// The text as one printable line of valid UTF-8: control characters and bytes that are not UTF-8 become \n, \t, \x1b.
 std::string printable(std::string_view text);
 

@@ -5,6 +5,7 @@
 #include "examples/boostgrad/commands.h"
 #include "examples/boostgrad/flags.h"
 #include "models/generate.h"
+#include "models/unicode.h"
 
 namespace bg {
 namespace {
@@ -26,23 +27,23 @@ int run(const Flags& f) {
   if (ids.empty()) fail<UsageError>("generate", "empty --prompt", "no tokens", "some text to go on from");
   Rng rng(f.seed);
   if (!f.common.json) std::cout << f.prompt << std::flush;
+  Utf8Stream text;  // a token may be a part of a character, or none
   const std::vector<int64_t> out =
       generate(*r.model, {ids.begin(), ids.end()}, f.tokens, f.sample, rng, [&](int64_t token) {
         const auto id = static_cast<int32_t>(token);
-        if (!f.common.json) std::cout << r.tokenizer->decode({&id, 1}) << std::flush;
+        if (!f.common.json) std::cout << text.feed(r.tokenizer->decode({&id, 1})) << std::flush;
       });
   if (!f.common.json) {
-    std::cout << "\n";
+    std::cout << text.finish() << "\n";
     return 0;
   }
   const std::vector<int32_t> tokens(out.begin(), out.end());
-  // a sequence of bytes may end inside a character: replaced in JSON, which is UTF-8
   std::cout << nlohmann::ordered_json{{"run", f.run},
                                       {"prompt", f.prompt},
-                                      {"text", r.tokenizer->decode(tokens)},
+                                      {"text", text.feed(r.tokenizer->decode(tokens)) + text.finish()},
                                       {"tokens", tokens},
                                       {"seed", f.seed}}
-                   .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)
+                   .dump()
             << "\n";
   return 0;
 }

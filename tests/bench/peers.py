@@ -458,7 +458,7 @@ def main():
                                        environment_of(options, threads, malloc)))
                     report(options, row, sys.stdout)
                     rows.append(row)
-    if not options.json:
+    if not options.json and best_rows(rows):
         print("\nThe best of each:")
     for row in best_rows(rows):
         report(options, dict(row, best=True), sys.stdout)

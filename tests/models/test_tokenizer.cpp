@@ -257,6 +257,30 @@ TEST_CASE("token texts are one printable line of UTF-8") {
   CHECK(bg::printable("a\xe2\x80\xa8z") == "a\\xe2\\x80\\xa8z");  // U+2028, a line separator
 }
 
+TEST_CASE("bytes that come in pieces give valid UTF-8: split characters whole, others replaced") {
+  const std::string text = "a\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80.", lost = "\xef\xbf\xbd";
+  for (size_t size = 1; size <= text.size(); ++size) {
+    bg::Utf8Stream stream;
+    std::string out;
+    for (size_t at = 0; at < text.size(); at += size) {
+      out += stream.feed(std::string_view(text).substr(at, size));
+      CHECK(bg::find_invalid_utf8(out) == std::string::npos);
+    }
+    CHECK(out + stream.finish() == text);
+  }
+  auto whole = [](std::string_view bytes) {
+    bg::Utf8Stream stream;
+    std::string out = stream.feed(bytes);
+    return out += stream.finish();
+  };
+  CHECK(whole("x\x9dy") == "x" + lost + "y");                     // goes on from nothing
+  CHECK(whole("\xe2\x82z") == lost + lost + "z");                 // broken off
+  CHECK(whole("\xf0\x9f") == lost + lost);                        // ends too early
+  CHECK(whole("\xc0\xaf \xff") == lost + lost + " " + lost);      // never valid
+  CHECK(whole("\xed\xa0\x80") == lost + lost + lost);             // a surrogate
+  CHECK(whole("\xf4\x90\x80\x80") == lost + lost + lost + lost);  // beyond Unicode
+}
+
 TEST_CASE("text that is not UTF-8 is refused with the position of its first bad byte") {
   const auto bpe = BpeTokenizer::train("some text", 257);
   const std::vector<std::pair<std::string, std::string>> bad = {

@@ -1,6 +1,4 @@
 // Training: the same bits for any thread count and across interruptions; what is refused; what a failure leaves behind.
-#include <unistd.h>
-
 #include <filesystem>
 #include <fstream>
 
@@ -11,36 +9,13 @@
 #include "models/trainer.h"
 #include "tests/catch.h"
 #include "tests/match.h"
+#include "tests/models/run_support.h"
 
 using namespace bg;
+using namespace bg::test;
 namespace fs = std::filesystem;
 
 namespace {
-
-// A folder that vanishes with the test.
-struct Scratch {
-  fs::path path = fs::temp_directory_path() / str("boostgrad-trainer-", getpid(), "-", next++);
-  ~Scratch() { fs::remove_all(path); }
-  static inline int next = 0;
-};
-
-TrainOptions small(int64_t steps) {
-  TrainOptions o;
-  o.data = "builtin:";
-  o.model.model = nn::AttentionKind::boosted;
-  o.model.d_model = 16;
-  o.model.layers = 2;
-  o.model.heads = 2;
-  o.model.seq_len = 16;
-  o.model.dropout = 0.2;
-  o.batch_size = 4;
-  o.steps = steps;
-  o.lr = 1e-2;
-  o.warmup = 2;
-  o.save_every = 4;
-  o.eval_every = 1000;
-  return o;
-}
 
 struct Stop {};  // thrown out of a running training: an interruption at a known step
 
@@ -72,7 +47,7 @@ bool same_weights(const fs::path& a, const fs::path& b) {
 
 TEST_CASE("[R30] 50 losses and the final weights are the same for 1, 2 and 4 threads, dropout on") {
   Scratch runs[3];
-  TrainOptions o = small(50);  // large enough that every kernel cuts its work into chunks
+  TrainOptions o = small_run(50);  // large enough that every kernel cuts its work into chunks
   o.model.d_model = 64;
   o.model.seq_len = 32;
   o.batch_size = 8;
@@ -94,14 +69,14 @@ TEST_CASE("[R30] 50 losses and the final weights are the same for 1, 2 and 4 thr
 
 TEST_CASE("[R36] interrupted runs end with the bits of an unbroken one") {
   Scratch whole, broken;
-  train(small(14), whole.path, false, {});
-  CHECK_THROWS_AS(train(small(14), broken.path, false, stopping_at(3)), Stop);  // before the first checkpoint
+  train(small_run(14), whole.path, false, {});
+  CHECK_THROWS_AS(train(small_run(14), broken.path, false, stopping_at(3)), Stop);  // before the first checkpoint
   std::string said;
   TrainProgress p = stopping_at(10);
   p.say = [&](const std::string& text) { said += text + "\n"; };
-  CHECK_THROWS_AS(train(small(14), broken.path, true, p), Stop);
+  CHECK_THROWS_AS(train(small_run(14), broken.path, true, p), Stop);
   CHECK_THAT(said, Contains("starting at step 0"));
-  const TrainResult r = train(small(14), broken.path, true, {});
+  const TrainResult r = train(small_run(14), broken.path, true, {});
   CHECK(r.resumed_at == 8);
   CHECK(losses(whole.path) == losses(broken.path));
   CHECK(same_weights(whole.path, broken.path));
@@ -110,8 +85,8 @@ TEST_CASE("[R36] interrupted runs end with the bits of an unbroken one") {
 TEST_CASE("a damaged last checkpoint is named and the one before is used") {
   for (bool truncated : {true, false}) {
     Scratch whole, broken;
-    train(small(14), whole.path, false, {});
-    CHECK_THROWS_AS(train(small(14), broken.path, false, stopping_at(9)), Stop);
+    train(small_run(14), whole.path, false, {});
+    CHECK_THROWS_AS(train(small_run(14), broken.path, false, stopping_at(9)), Stop);
     const fs::path last = broken.path / "checkpoints" / "step-00000008.safetensors";
     if (truncated) {
       fs::resize_file(last, fs::file_size(last) / 2);
@@ -125,7 +100,7 @@ TEST_CASE("a damaged last checkpoint is named and the one before is used") {
     std::string said;
     TrainProgress p;
     p.say = [&](const std::string& text) { said += text + "\n"; };
-    CHECK(train(small(14), broken.path, true, p).resumed_at == 4);
+    CHECK(train(small_run(14), broken.path, true, p).resumed_at == 4);
     CHECK_THAT(said, Contains("step-00000008.safetensors"));
     CHECK(same_weights(whole.path, broken.path));
   }
@@ -133,7 +108,7 @@ TEST_CASE("a damaged last checkpoint is named and the one before is used") {
 
 TEST_CASE("a loss that is not finite stops training with its step and keeps the last checkpoint") {
   Scratch run;
-  TrainOptions o = small(40);
+  TrainOptions o = small_run(40);
   o.lr = 1e30;
   o.warmup = 8;
   o.schedule = Schedule::Kind::constant;
@@ -153,26 +128,26 @@ TEST_CASE("a loss that is not finite stops training with its step and keeps the 
 
 TEST_CASE("a run is not overwritten, and resumed only with its own options and text") {
   Scratch run;
-  train(small(4), run.path, false, {});
-  CHECK_THROWS_WITH(train(small(4), run.path, false, {}), Contains("already holds a run") && Contains("--resume"));
-  TrainOptions other = small(4);
+  train(small_run(4), run.path, false, {});
+  CHECK_THROWS_WITH(train(small_run(4), run.path, false, {}), Contains("already holds a run") && Contains("--resume"));
+  TrainOptions other = small_run(4);
   other.lr = 0.5;
   CHECK_THROWS_WITH(train(other, run.path, true, {}), Contains("another lr"));
-  other = small(4);
+  other = small_run(4);
   other.model.d_model = 32;
   CHECK_THROWS_WITH(train(other, run.path, true, {}), Contains("another model"));
   Scratch text;
   fs::create_directories(text.path);
   write_file_atomically(text.path / "t.txt", std::string(4000, 'a') + "b");
-  other = small(4);
+  other = small_run(4);
   other.data = (text.path / "t.txt").string();
   CHECK_THROWS_WITH(train(other, run.path, true, {}), Contains("another text"));
 }
 
 TEST_CASE("a checkpoint of another shape, a folder that is no run, a short text: one clear sentence") {
   Scratch a, b, text;
-  train(small(4), a.path, false, {});
-  TrainOptions other = small(8);
+  train(small_run(4), a.path, false, {});
+  TrainOptions other = small_run(8);
   other.model.d_model = 32;
   CHECK_THROWS_AS(train(other, b.path, false, stopping_at(5)), Stop);
   fs::copy_file(a.path / "checkpoints" / "step-00000004.safetensors",
@@ -181,7 +156,7 @@ TEST_CASE("a checkpoint of another shape, a folder that is no run, a short text:
   CHECK_THROWS_WITH(load_run(text.path), Contains("not a run folder"));
   fs::create_directories(text.path);
   write_file_atomically(text.path / "t.txt", "too short");
-  other = small(4);
+  other = small_run(4);
   other.data = (text.path / "t.txt").string();
   Scratch c;
   CHECK_THROWS_AS(train(other, c.path, false, {}), Error);
@@ -190,24 +165,24 @@ TEST_CASE("a checkpoint of another shape, a folder that is no run, a short text:
 
 TEST_CASE("a finished run loads, evaluates and resumes to nothing") {
   Scratch run;
-  const TrainResult r = train(small(12), run.path, false, {});
+  const TrainResult r = train(small_run(12), run.path, false, {});
   CHECK(r.best_step == 12);
   Run loaded = load_run(run.path);
   CHECK(!loaded.model->training());
   CHECK_THAT(loaded.weights, Contains("model.safetensors"));
-  CHECK(train(small(12), run.path, true, {}).resumed_at == 12);
+  CHECK(train(small_run(12), run.path, true, {}).resumed_at == 12);
   for (const auto& entry : fs::recursive_directory_iterator(run.path))
     CHECK(entry.path().string().find(".tmp-") == std::string::npos);
 }
 
 TEST_CASE("damaged best weights are named, and a finished run reports its losses again") {
   Scratch run;
-  const TrainResult r = train(small(12), run.path, false, {});
+  const TrainResult r = train(small_run(12), run.path, false, {});
   fs::resize_file(run.path / "checkpoints" / "best.safetensors", 100);
   std::string said;
   TrainProgress p;
   p.say = [&](const std::string& text) { said += text + "\n"; };
-  const TrainResult again = train(small(12), run.path, true, p);
+  const TrainResult again = train(small_run(12), run.path, true, p);
   CHECK_THAT(said, Contains("best.safetensors"));
   CHECK(again.train_loss == r.train_loss);
   CHECK(again.val_loss == r.val_loss);
@@ -215,16 +190,16 @@ TEST_CASE("damaged best weights are named, and a finished run reports its losses
 
 TEST_CASE("what is refused leaves no run behind, and what is not an option is no option") {
   Scratch run;
-  TrainOptions o = small(4);
+  TrainOptions o = small_run(4);
   o.epochs = 1;
   o.steps = 0;
   o.warmup = 1'000'000'000;  // known to be too long once the text is read
   CHECK_THROWS_AS(train(o, run.path, false, {}), UsageError);
   CHECK(!is_run(run.path));
-  nlohmann::json j = small(4).to_json();
+  nlohmann::json j = small_run(4).to_json();
   j["steps"] = 4.5;
   CHECK_THROWS_WITH(TrainOptions::from_json(j), Contains("whole number"));
-  j = small(4).to_json();
+  j = small_run(4).to_json();
   j["seed"] = -1;
   CHECK_THROWS_WITH(TrainOptions::from_json(j), Contains("seed"));
 }
@@ -235,27 +210,27 @@ TEST_CASE("a second process in the same folder, and a tokenizer of another run, 
   std::string message;
   p.line = [&](const std::string&) {
     try {
-      train(small(4), run.path, true, {});
+      train(small_run(4), run.path, true, {});
     } catch (const Error& e) {
       message = e.what();
     }
   };
-  train(small(4), run.path, false, p);
+  train(small_run(4), run.path, false, p);
   CHECK_THAT(message, Contains("another process"));
   make_tokenizer("bpe:300", "the text of the tokens, the texts of the token")->save(run.path / "tokenizer.json");
   CHECK_THROWS_WITH(load_run(run.path), Contains("not the tokenizer of this run"));
-  CHECK_THROWS_WITH(train(small(4), run.path, true, {}), Contains("not the tokenizer of this run"));
+  CHECK_THROWS_WITH(train(small_run(4), run.path, true, {}), Contains("not the tokenizer of this run"));
 }
 
 TEST_CASE("a checkpoint whose metadata are wrong is named, not believed") {
   Scratch run;
-  train(small(4), run.path, false, {});
+  train(small_run(4), run.path, false, {});
   const fs::path file = run.path / "checkpoints" / "step-00000004.safetensors";
   Checkpoint c = load_checkpoint(file);
   for (const char* meta : {R"({"step": 4})", R"({"step": 4, "best_step": "x"})", R"({"step": -4, "best_step": 0})",
                            R"({"step": 99, "best_step": 0})"}) {
     c.meta = nlohmann::json::parse(meta);
     save_checkpoint(file, c);
-    CHECK_THROWS_WITH(train(small(4), run.path, true, {}), Contains("[checkpoint]"));
+    CHECK_THROWS_WITH(train(small_run(4), run.path, true, {}), Contains("[checkpoint]"));
   }
 }

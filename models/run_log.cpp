@@ -1,0 +1,125 @@
+#include "models/run_log.h"
+
+#include <algorithm>
+#include <fstream>
+
+#include "core/mapped_file.h"
+
+namespace bg {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+namespace {
+
+json read_object(const fs::path& path) {
+  const MappedFile file(path);
+  json j = json::parse(file.bytes().begin(), file.bytes().end(), nullptr, false);
+  BG_CHECK(j.is_object(), "run", str("damaged ", path.filename().string()), path.string(), "the JSON that train wrote");
+  return j;
+}
+
+double number_or(const json& j, const char* key, double otherwise) {
+  const auto found = j.find(key);
+  return found != j.end() && found->is_number() ? found->get<double>() : otherwise;
+}
+
+json evaluation_json(const Evaluation& e) {
+  return {{"loss", e.loss},
+          {"tokens", e.tokens},
+          {"words", e.words},
+          {"bytes", e.bytes},
+          {"perplexity", e.token_ppl()},
+          {"word_perplexity", e.word_ppl()},
+          {"byte_perplexity", e.byte_ppl()}};
+}
+
+Evaluation evaluation_of(const json& j) {
+  Evaluation e;
+  e.loss = j.at("loss").get<double>();
+  e.tokens = j.at("tokens").get<int64_t>();
+  e.words = j.at("words").get<int64_t>();
+  e.bytes = j.at("bytes").get<int64_t>();
+  return e;
+}
+
+}  // namespace
+
+json RunResults::to_json() const {
+  json j{{"parameters", parameters},
+         {"steps", steps},
+         {"best_step", best_step},
+         {"train_loss", train_loss},
+         {"valid_last", evaluation_json(valid_last)},
+         {"valid_best", evaluation_json(valid_best)},
+         {"step_seconds", step_seconds}};
+  if (test) j["test"] = evaluation_json(*test);
+  if (peak_bytes) j["peak_bytes"] = *peak_bytes;
+  return j;
+}
+
+RunResults RunResults::from_json(const json& j) {
+  RunResults r;
+  try {
+    r.parameters = j.at("parameters").get<int64_t>();
+    r.steps = j.at("steps").get<int64_t>();
+    r.best_step = j.at("best_step").get<int64_t>();
+    r.train_loss = j.at("train_loss").get<double>();
+    r.valid_last = evaluation_of(j.at("valid_last"));
+    r.valid_best = evaluation_of(j.at("valid_best"));
+    r.step_seconds = j.at("step_seconds").get<double>();
+    if (j.contains("test")) r.test = evaluation_of(j["test"]);
+    if (j.contains("peak_bytes")) r.peak_bytes = j["peak_bytes"].get<int64_t>();
+  } catch (const json::exception& e) {
+    fail("run", "damaged results.json", e.what(), "what train wrote", "remove it: study and report compute it again");
+  }
+  return r;
+}
+
+double RunLog::step_seconds() const {
+  const int64_t predicted = options.model.seq_len - (options.window == Window::t ? 1 : 0);
+  std::vector<double> seconds;
+  for (const CurvePoint& p : curve)
+    if (p.tokens_per_s > 0) seconds.push_back(static_cast<double>(options.batch_size * predicted) / p.tokens_per_s);
+  if (seconds.empty()) return 0;
+  const auto middle = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2);
+  std::nth_element(seconds.begin(), middle, seconds.end());
+  return *middle;
+}
+
+std::vector<CurvePoint> read_curve(const fs::path& folder) {
+  std::vector<CurvePoint> curve;
+  std::ifstream in(folder / "metrics.jsonl");
+  for (std::string line; std::getline(in, line);) {
+    const json j = json::parse(line, nullptr, false);
+    if (!j.is_object() || !j.contains("step") || !j["step"].is_number_integer()) continue;
+    CurvePoint p;
+    p.step = j["step"].get<int64_t>();
+    p.train_loss = number_or(j, "train_loss", 0);
+    if (const auto val = j.find("val_loss"); val != j.end() && val->is_number()) p.val_loss = val->get<double>();
+    p.lr = number_or(j, "lr", 0);
+    p.grad_norm = number_or(j, "grad_norm", 0);
+    p.tokens_per_s = number_or(j, "tokens_per_s", 0);
+    // a step that was done again after a kill counts as it was done last
+    while (!curve.empty() && curve.back().step >= p.step) curve.pop_back();
+    curve.push_back(p);
+  }
+  return curve;
+}
+
+RunLog read_run_log(const fs::path& folder) {
+  RunLog log;
+  log.folder = folder;
+  log.options = run_options(folder);
+  const json config = read_object(folder / "config.json");
+  log.build = config.value("build", json());
+  log.text = config.value("text", json());
+  if (const auto tokenizer = config.find("tokenizer"); tokenizer != config.end())
+    log.options.model.vocab = tokenizer->value("vocab", log.options.model.vocab);
+  log.curve = read_curve(folder);
+  if (fs::exists(folder / "results.json")) log.results = RunResults::from_json(read_object(folder / "results.json"));
+  log.finished = log.results.has_value() || fs::exists(folder / "model.safetensors");
+  return log;
+}
+
+}  // namespace bg

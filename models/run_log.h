@@ -1,0 +1,61 @@
+// What a run folder (models/trainer.h) tells about its training, read once for whoever compares or shows runs: the
+// options, the build, the curve, and how it ended. A run that is still going, was killed or lies here without its
+// weights reads as well as a finished one.
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "models/trainer.h"
+
+namespace bg {
+
+/// How a finished run ended: the file results.json. What is not known (the run has no test text, or ended before its
+/// build wrote results) is empty.
+struct RunResults {
+  int64_t parameters = 0, steps = 0, best_step = 0;
+  double train_loss = 0;              ///< of the last step
+  Evaluation valid_last;              ///< the validation text with the last weights
+  Evaluation valid_best;              ///< the validation text with the best weights, which are those of best_step
+  std::optional<Evaluation> test;     ///< the test text with the best weights
+  std::optional<int64_t> peak_bytes;  ///< most bytes in tensors at once during the training
+  double step_seconds = 0;            ///< median over all steps
+
+  nlohmann::json to_json() const;
+  /// Throws Error when something is missing or of a wrong type.
+  static RunResults from_json(const nlohmann::json& json);
+};
+
+/// One step of a training: a line of metrics.jsonl.
+struct CurvePoint {
+  int64_t step = 0;                ///< from 1
+  double train_loss = 0;           ///< nats a token
+  std::optional<double> val_loss;  ///< after the step, where there was a validation
+  double lr = 0, grad_norm = 0;    ///< the norm before clipping
+  double tokens_per_s = 0;         ///< predicted tokens by the time of the step
+};
+
+struct RunLog {
+  std::filesystem::path folder;
+  TrainOptions options;           ///< model.vocab is that of the run's tokenizer
+  nlohmann::json build, text;     ///< what made the run (build_facts), and sizes and checksum of its text
+  std::vector<CurvePoint> curve;  ///< in the order of the steps, each once
+  bool finished = false;          ///< all steps are done and the weights, or the results, are there
+  std::optional<RunResults> results;
+
+  int64_t steps() const { return curve.empty() ? 0 : curve.back().step; }
+  /// Median seconds of a step; 0 without steps.
+  double step_seconds() const;
+};
+
+/// Throws Error when the folder is not a run or its config.json or results.json is damaged. Half a last line of
+/// metrics.jsonl, as a kill leaves it, is passed over.
+RunLog read_run_log(const std::filesystem::path& folder);
+
+/// The curve of a folder alone: empty without metrics.jsonl.
+std::vector<CurvePoint> read_curve(const std::filesystem::path& folder);
+
+}  // namespace bg

@@ -1,0 +1,38 @@
+// Run folders and trainings of no time, for tests.
+#pragma once
+
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "models/trainer.h"
+
+namespace bg::test {
+
+/// A folder that vanishes with the test.
+struct Scratch {
+  std::filesystem::path path = std::filesystem::temp_directory_path() / str("boostgrad-test-", getpid(), "-", next++);
+  ~Scratch() { std::filesystem::remove_all(path); }
+  static inline int next = 0;
+};
+
+/// A boosted model of two small layers on the built-in text.
+inline TrainOptions small_run(int64_t steps) {
+  TrainOptions o;
+  o.data = "builtin:";
+  o.model.model = nn::AttentionKind::boosted;
+  o.model.d_model = 16;
+  o.model.layers = 2;
+  o.model.heads = 2;
+  o.model.seq_len = 16;
+  o.model.dropout = 0.2;
+  o.batch_size = 4;
+  o.steps = steps;
+  o.lr = 1e-2;
+  o.warmup = 2;
+  o.save_every = 4;
+  o.eval_every = 1000;
+  return o;
+}
+
+}  // namespace bg::test

@@ -209,6 +209,8 @@ std::vector<Sample<AttentionArgs>> core_samples(Rng& r, bool square, bool entrop
     add("entropy under dropout and padding", {.heads = 2, .entropy = true, .dropout = 0.4, .mask = {3, 1}}, 2, 3, 3, 2,
         2, {2, 3});
   }
+  add("several blocks, causal, dropout", {.heads = 2, .causal = true, .dropout = 0.2, .mask = {7, 9}}, 1, 100, 100, 5,
+      3);
   return out;
 }
 

@@ -900,6 +900,8 @@ std::vector<Sample<AttentionLayerArgs>> BoostedAttention::samples(Rng& r) {
                              {.T = 2, .S = 4, .e = 3}));
   out.push_back(layer_sample(r, "memory, padded", boosted({.heads = 1, .memory = true, .dropout = 0.2}, 2, Gate::mlp),
                              {.T = 2, .S = 4, .e = 3}, {4, 2}));
+  out.push_back(layer_sample(r, "several blocks", boosted({.heads = 2, .causal = true}, 2, Gate::linear, Kv::residual),
+                             {.B = 3, .T = 100, .d = 34}));
   return out;
 }
 

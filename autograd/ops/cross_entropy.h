@@ -137,7 +137,8 @@ struct CrossEntropy {
             {"rows", {kIgnoreIndex, Reduction::none}, {normal(r, {2, 3, 7}), t({6, 0, 1, 2, -100, 3}, {2, 3})}},
             {"one row", {}, {normal(r, {33}), t({17}, {})}},
             {"i32 targets", {}, {normal(r, {2, 3}), Tensor::of(std::vector<int32_t>{2, 0}, {2})}},
-            {"all ignored", {}, {normal(r, {2, 3}), t({-100, -100}, {2})}, {0}}};
+            {"all ignored", {}, {normal(r, {2, 3}), t({-100, -100}, {2})}, {0}},
+            {"several strips", {}, {normal(r, {2, 4200}), t({4199, 7}, {2})}}};
   }
   static std::vector<Mutant<Tensor, Args>> mutants() {
     return {{"target not subtracted",
@@ -240,11 +241,14 @@ struct LinearCrossEntropy {
   }
   static std::vector<Sample<Args>> samples(Rng& r) {
     auto t = [](std::vector<int64_t> v, const Shape& s) { return Tensor::of(std::move(v), s); };
+    std::vector<int64_t> far_apart(26);
+    for (size_t i = 0; i < far_apart.size(); ++i) far_apart[i] = static_cast<int64_t>(i * 21 + 7);
     return {{"mean", {}, {normal(r, {4, 3}), normal(r, {5, 3}, 0.577), t({4, 0, 2, 2}, {4})}},
             {"mean, one ignored", {}, {normal(r, {2, 2, 4}), normal(r, {5, 4}, 0.5), t({1, -100, 0, 4}, {2, 2})}},
             {"sum, ignoring 0", {0, Reduction::sum}, {normal(r, {3, 4}), normal(r, {4, 4}, 0.5), t({0, 3, 1}, {3})}},
             {"one row", {}, {normal(r, {5}), normal(r, {7, 5}, 0.447), t({3}, {})}},
-            {"all ignored", {}, {normal(r, {2, 3}), normal(r, {4, 3}), t({-100, -100}, {2})}, {0, 1}}};
+            {"all ignored", {}, {normal(r, {2, 3}), normal(r, {4, 3}), t({-100, -100}, {2})}, {0, 1}},
+            {"several blocks", {}, {normal(r, {26, 270}), normal(r, {540, 270}, 0.061), t(far_apart, {26})}}};
   }
   static std::vector<Mutant<Tensor, Args>> mutants() {
     return {{"arriving gradient ignored",

@@ -54,7 +54,8 @@ struct Embedding {
     return {{"(4,) of (5, 3)", {}, {ids({4, 0, 2, 0}, {4}), normal(r, {5, 3})}},
             {"all ids equal", {}, {ids({1, 1, 1, 1, 1, 1}, {2, 3}), normal(r, {3, 2})}},
             {"i32", {}, {Tensor::of(std::vector<int32_t>{2, 1, 2}, {3}), normal(r, {3, 4})}},
-            {"single id", {}, {ids({1}, {}), normal(r, {2, 3})}}};
+            {"single id", {}, {ids({1}, {}), normal(r, {2, 3})}},
+            {"several strips", {}, {ids({3, 0, 3, 1}, {4}), normal(r, {5, 150})}}};
   }
   static std::vector<Mutant<Tensor, Args>> mutants() {
     return {{"the last of repeated ids wins",

@@ -58,7 +58,8 @@ struct Linear {
             {"no bias", {}, {normal(r, {3, 4}), normal(r, {4, 5}, 0.5)}},
             {"(2, 3, 5) (5, 2), bias", {}, {normal(r, {2, 3, 5}), normal(r, {5, 2}, 0.447), normal(r, {2})}},
             {"one row", {}, {normal(r, {3}), normal(r, {3, 2}, 0.577), normal(r, {2})}},
-            {"one output", {}, {normal(r, {4, 9}), normal(r, {9, 1}, 0.333), normal(r, {1})}}};
+            {"one output", {}, {normal(r, {4, 9}), normal(r, {9, 1}, 0.333), normal(r, {1})}},
+            {"several blocks", {}, {normal(r, {30, 530}), normal(r, {530, 70}, 0.0434), normal(r, {70})}}};
   }
   static std::vector<Mutant<Tensor, Args>> mutants() {
     auto change = [](size_t input, auto f) {

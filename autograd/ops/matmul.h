@@ -55,7 +55,8 @@ struct MatMul {
             {"batch, shared right", {}, {normal(r, {2, 3, 4}), normal(r, {4, 2}, 0.5)}},
             {"batch", {}, {normal(r, {2, 2, 3}), normal(r, {2, 3, 2}, 0.577)}},
             {"broadcast batch", {}, {normal(r, {2, 1, 2, 3}), normal(r, {3, 3, 2}, 0.577)}},
-            {"row by column", {}, {normal(r, {1, 5}), normal(r, {5, 1}, 0.447)}}};
+            {"row by column", {}, {normal(r, {1, 5}), normal(r, {5, 1}, 0.447)}},
+            {"several blocks", {}, {normal(r, {30, 530}), normal(r, {530, 70}, 0.0434)}}};
   }
   static std::vector<Mutant<Var, Args>> mutants() {
     return {{"b's gradient dropped",

@@ -124,7 +124,8 @@ struct LayerNorm {
             {"(2, 3, 5), large eps", {0.25}, {normal(r, {2, 3, 5}), normal(r, {5}), normal(r, {5})}},
             {"one row", {}, {normal(r, {7}), normal(r, {7}), normal(r, {7})}},
             {"no beta", {}, {normal(r, {2, 6}), normal(r, {6})}},
-            {"no parameters", {}, {normal(r, {3, 33})}}};
+            {"no parameters", {}, {normal(r, {3, 33})}},
+            {"many rows", {}, {normal(r, {150, 70}), normal(r, {70}), normal(r, {70})}}};
   }
   static std::vector<Mutant<Tensor, Args>> mutants() {
     return {{"mean of g not removed", wrong_dx(false, true)},
@@ -234,7 +235,8 @@ struct RMSNorm {
     return {{"(3, 8)", {}, {normal(r, {3, 8}), normal(r, {8})}},
             {"(2, 3, 5), large eps", {0.25}, {normal(r, {2, 3, 5}), normal(r, {5})}},
             {"one row", {}, {normal(r, {7}), normal(r, {7})}},
-            {"no parameters", {}, {normal(r, {3, 33})}}};
+            {"no parameters", {}, {normal(r, {3, 33})}},
+            {"many rows", {}, {normal(r, {150, 70}), normal(r, {70})}}};
   }
   static std::vector<Mutant<Tensor, Args>> mutants() {
     return {{"projection along h omitted",

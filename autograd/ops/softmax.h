@@ -79,7 +79,8 @@ struct Softmax {
             {"(3, 4)", {}, {normal(r, {3, 4})}},
             {"(2, 3, 7)", {}, {normal(r, {2, 3, 7})}},
             {"(2, 67)", {}, {normal(r, {2, 67})}},
-            {"single class", {}, {normal(r, {3, 1})}, {0}}};
+            {"single class", {}, {normal(r, {3, 1})}, {0}},
+            {"several strips", {}, {normal(r, {2, 4200})}}};
   }
   static std::vector<Mutant<Tensor, Args>> mutants() {
     return {{"row product dropped: dx = y dy", [](auto& b) { return Tensors{num::mul(b[0], b.dy())}; }},
@@ -146,7 +147,8 @@ struct LogSoftmax {
             {"(3, 4)", {}, {normal(r, {3, 4})}},
             {"(2, 3, 7)", {}, {normal(r, {2, 3, 7})}},
             {"(2, 67)", {}, {normal(r, {2, 67})}},
-            {"single class", {}, {normal(r, {3, 1})}, {0}}};
+            {"single class", {}, {normal(r, {3, 1})}, {0}},
+            {"several strips", {}, {normal(r, {2, 4200})}}};
   }
   static std::vector<Mutant<Tensor, Args>> mutants() {
     return {{"sum dropped: dx = dy", [](auto& b) { return Tensors{b.dy()}; }},

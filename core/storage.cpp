@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <set>
@@ -178,6 +179,8 @@ BlockCache& cache() {
 }  // namespace
 
 std::shared_ptr<Storage> Storage::make(size_t bytes) {
+  BG_CHECK(bytes <= std::numeric_limits<size_t>::max() / 2, "storage", "more bytes than any machine has", str(bytes),
+           "a size below 2^63");  // rounded up, it would wrap to a small one
   const size_t rounded = (std::max<size_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
   size_t capacity = 0;
   std::byte* data = cache().take(rounded, capacity);

@@ -1,5 +1,6 @@
 #include "models/transformer.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "autograd/checkpoint.h"
@@ -34,6 +35,13 @@ const TransformerConfig& validated(const TransformerConfig& c) {
   return c;
 }
 
+// The largest divisor of n that is at most `limit`.
+int64_t largest_divisor(int64_t n, int64_t limit) {
+  int64_t d = std::min(n, limit);
+  while (n % d != 0) --d;
+  return d;
+}
+
 }  // namespace
 
 // -- Configuration ----------------------------------------------------------------------------------------------------
@@ -47,8 +55,10 @@ void TransformerConfig::validate() const {
   check_size("mlp_ratio", mlp_ratio);
   check_size("rounds", rounds);
   if (d_model % heads != 0)
-    fail<UsageError>("transformer", "heads does not divide d_model", str("d_model ", d_model, ", heads ", heads),
-                     "a multiple of heads", str("d_model ", (d_model / heads + 1) * heads));
+    fail<UsageError>(
+        "transformer", "heads does not divide d_model", str("d_model ", d_model, ", heads ", heads),
+        "a multiple of heads",
+        str("--heads ", largest_divisor(d_model, heads), ", or --d-model ", (d_model / heads + 1) * heads));
   if (!(dropout >= 0 && dropout < 1))
     fail<UsageError>("transformer", "bad dropout", str(dropout), "at least 0 and below 1");
 }

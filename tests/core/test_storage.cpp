@@ -2,6 +2,7 @@
 #include <map>
 #include <vector>
 
+#include "core/error.h"
 #include "core/rng.h"
 #include "core/storage.h"
 #include "tests/catch.h"
@@ -76,4 +77,8 @@ TEST_CASE("storage: blocks never overlap, are aligned and keep their bytes, and 
   CHECK(memory_stats().live_bytes == live_before);
   release_cached_memory();
   CHECK(memory_stats().cached_bytes == 0);
+}
+
+TEST_CASE("storage: sizes that no machine has are refused and do not wrap to small ones") {
+  for (size_t bytes : {~size_t{0}, ~size_t{0} / 2 + 1, ~size_t{0} - 63}) CHECK_THROWS_AS(Storage::make(bytes), Error);
 }

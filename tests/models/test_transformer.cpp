@@ -309,8 +309,9 @@ TEST_CASE("TransformerConfig: to JSON and back, what is wrong is named") {
   CHECK_THROWS_WITH(TransformerConfig::from_json(with("heads", 2.5)), Contains("heads has a wrong type"));
   CHECK_THROWS_WITH(TransformerConfig::from_json(with("gate", "open")),
                     Contains("unknown gate: got 'open', expected none, scalar, linear or mlp"));
-  CHECK_THROWS_WITH(TransformerConfig::from_json(with("heads", 3)),
-                    Contains("heads does not divide d_model: got d_model 8, heads 3") && Contains("d_model 9"));
+  CHECK_THROWS_WITH(
+      TransformerConfig::from_json(with("heads", 3)),
+      Contains("heads does not divide d_model: got d_model 8, heads 3") && Contains("--heads 2, or --d-model 9"));
   CHECK_THROWS_WITH(TransformerConfig::from_json(with("heads", (int64_t{1} << 32) + 2)), Contains("bad heads"));
   for (const char* key : {"vocab", "d_model", "layers", "heads", "seq_len", "mlp_ratio", "rounds"})
     for (const int value : {0, -1}) CHECK_THROWS_AS(TransformerConfig::from_json(with(key, value)), UsageError);

@@ -144,6 +144,10 @@ void write_file_atomically(const fs::path& path, std::string_view content) {
   file.commit();
 }
 
+void check_writable(const fs::path& path) try { const AtomicFile probe(path); } catch (const Error& e) {
+  throw UsageError(e.what());
+}
+
 void make_folders(const fs::path& folder) {
   std::error_code error;
   fs::create_directories(folder, error);

@@ -6,26 +6,10 @@
 #include "autograd/verify/checks.h"
 #include "core/format.h"
 #include "core/hash.h"
+#include "core/html.h"
 
 namespace bg {
 namespace {
-
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (char c : text) {
-    if (c == '<')
-      out += "&lt;";
-    else if (c == '>')
-      out += "&gt;";
-    else if (c == '&')
-      out += "&amp;";
-    else if (c == '"')
-      out += "&quot;";
-    else
-      out += c;
-  }
-  return out;
-}
 
 constexpr const char* kStyle = R"(
 :root { color-scheme: light dark; --page: #fcfcfb; --card: #ffffff; --ink: #1b1f24; --soft: #5b6570; --line: #dfe3e8;
@@ -67,12 +51,12 @@ std::string heat_map(const ErrorMap& m) {
   const int64_t columns = m.shape.rank() ? std::max<int64_t>(1, m.shape.back()) : 1, rows = (n + columns - 1) / columns;
   // cells stay squares of a readable size; wide maps shrink to the card
   const double width = std::min<double>(220, 22.0 * static_cast<double>(columns));
-  std::string out = str("<svg role=\"img\" aria-label=\"errors of ", escaped(m.input), "\" viewBox=\"0 0 ", columns,
-                        " ", rows, "\" width=\"", width, "\">");
+  std::string out = str("<svg role=\"img\" aria-label=\"errors of ", html_escaped(m.input), "\" viewBox=\"0 0 ",
+                        columns, " ", rows, "\" width=\"", width, "\">");
   for (int64_t i = 0; i < n; ++i)
     out += str("<rect x=\"", i % columns, "\" y=\"", i / columns,
                "\" width=\"1\" height=\"1\" style=\"fill:rgba(var(--heat),", formatted("%.2f", heat(m.error[i])),
-               ")\"><title>", escaped(verifier::describe_index(m.shape, i)), ": ", formatted("%.2e", m.error[i]),
+               ")\"><title>", html_escaped(verifier::describe_index(m.shape, i)), ": ", formatted("%.2e", m.error[i]),
                "</title></rect>");
   return out + "</svg>";
 }
@@ -93,7 +77,7 @@ std::string second_cells(const OpReport& r) {
 
 std::string table_row(const OpReport& r) {
   const bool all = r.mutants_killed() == r.mutants_counted();
-  return str("<tr><td><span class=\"", r.passed() ? "good\">✓" : "bad\">✗", "</span> ", escaped(r.op), "</td>",
+  return str("<tr><td><span class=\"", r.passed() ? "good\">✓" : "bad\">✗", "</span> ", html_escaped(r.op), "</td>",
              cell(r, Step::V1), cell(r, Step::V2), second_cells(r), cell(r, Step::V7), "<td class=\"", all ? "" : "bad",
              "\">", r.mutants_killed(), " of ", r.mutants_counted(), "</td></tr>\n");
 }
@@ -149,17 +133,17 @@ std::string html_page(const std::vector<OpReport>& reports, const std::vector<Er
     killed += r.mutants_killed();
     failed += !r.passed();
     rows += table_row(r);
-    for (const Failure& f : r.failures) failures += "<pre>" + escaped(f.to_string()) + "</pre>\n";
+    for (const Failure& f : r.failures) failures += "<pre>" + html_escaped(f.to_string()) + "</pre>\n";
     const ErrorMap& m = maps[i];
     if (m.error.empty()) continue;
     const double worst = *std::max_element(m.error.begin(), m.error.end());
     if (worst == 0) {
-      exact += (exact.empty() ? "" : ", ") + escaped(r.op);
+      exact += (exact.empty() ? "" : ", ") + html_escaped(r.op);
       continue;
     }
-    cards += str("<div class=\"card\"><b>", escaped(r.op), "</b><span>gradient of ", escaped(m.input), " ", m.shape,
-                 ", sample ", escaped(m.sample), "</span><span>largest error ", formatted("%.1e", worst), "</span>",
-                 heat_map(m), "</div>\n");
+    cards += str("<div class=\"card\"><b>", html_escaped(r.op), "</b><span>gradient of ", html_escaped(m.input), " ",
+                 m.shape, ", sample ", html_escaped(m.sample), "</span><span>largest error ", formatted("%.1e", worst),
+                 "</span>", heat_map(m), "</div>\n");
   }
   std::string scale = "<div class=\"scale\">exact";
   for (double e : {0.0, 1e-17, 1e-16, 1e-15, 1e-14, 1e-13, 1e-12, 1e-11})

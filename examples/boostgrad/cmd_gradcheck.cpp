@@ -177,6 +177,7 @@ struct Totals {
 };
 
 int gradcheck(const Options& o) {
+  if (!o.html.empty()) check_writable(o.html);
   const std::vector<const verifier::Entry*> entries = chosen_entries(o.ops);
   if (o.verify.sample >= 0 && entries.size() != 1)
     fail<UsageError>("gradcheck", "--sample needs one --op", str(entries.size(), " ops"), "exactly one");

@@ -165,3 +165,16 @@ TEST_CASE("mapped file: bytes of regular, empty and special files, and errors by
   CHECK(contains(message_of([&] { bg::MappedFile f(folder.path / "none"); }), "none: No such file"));
   CHECK(contains(message_of([&] { bg::MappedFile f(folder.path); }), "Is a directory"));
 }
+
+TEST_CASE("check_writable: asks without leaving anything") {
+  Folder folder;
+  const fs::path path = folder.path / "page.html";
+  bg::check_writable(path);
+  CHECK(entries(folder.path) == 0);
+  bg::write_file_atomically(path, "old");
+  bg::check_writable(path);
+  CHECK(content(path) == "old");
+  CHECK_THROWS_AS(bg::check_writable(folder.path), bg::UsageError);
+  CHECK_THROWS_AS(bg::check_writable(folder.path / "none" / "page.html"), bg::UsageError);
+  CHECK(contains(message_of([&] { bg::check_writable(folder.path / "none" / "page.html"); }), "No such file"));
+}

@@ -32,5 +32,5 @@ run 2 --op exp --sample 99 && one_line "no such sample"
 run 2 --seed x && one_line "bad seed"
 run 0 --accuracy --op softmax
 grep -q 'd x' "$work/out" || wrong "no gradient in the accuracy table"
-run 1 --op exp --quick --html "$work/nowhere/page.html"
+run 2 --op exp --quick --html "$work/nowhere/page.html"
 [ "$(wc -l <"$work/err")" = 1 ] || wrong "unwritable page: not one line"

@@ -171,6 +171,18 @@ Tensor Transformer::logits(const Tensor& ids) const {
   return project(hidden(ids).value());
 }
 
+std::vector<nn::AttentionTrace> Transformer::trace_attention(const Tensor& ids) const {
+  const Scope here = enter();
+  const NoGrad off;
+  std::vector<nn::AttentionTrace> traces;
+  Var x = embed(ids, 0, {});
+  for (const nn::Block* block : blocks_) {
+    traces.push_back(block->trace_attention(x));
+    x = block->forward(x, {});
+  }
+  return traces;
+}
+
 Transformer::Cache Transformer::make_cache() const {
   Cache cache;
   for (const nn::Block* block : blocks_) cache.blocks.push_back(block->attention().make_cache(config_.seq_len));

@@ -54,6 +54,9 @@ class Transformer : public Module {
   /// All logits, (B, T, vocab), outside any graph. In evaluation mode.
   Tensor logits(const Tensor& ids) const;
 
+  /// The inside of every block's attention, first block first, for token ids (B, T). In evaluation mode.
+  std::vector<nn::AttentionTrace> trace_attention(const Tensor& ids) const;
+
   /// Keep only each block's input for the backward pass and run the block again there: less memory, one more forward.
   /// Bits stay the same, with dropout too. The mode (train/eval) must not change between forward and backward.
   void set_checkpointing(bool on) { checkpointing_ = on; }

@@ -1,6 +1,9 @@
 #include "nn/attention.h"
 
 #include "autograd/ops/linear.h"
+#include "autograd/ops/reduce.h"
+#include "autograd/ops/select.h"
+#include "autograd/ops/softmax.h"
 #include "nn/layers.h"
 
 namespace bg::nn {
@@ -68,6 +71,72 @@ Var SelfAttention::forward(const Var& x, const Context& context) const {
   return standard_attention(in, args);
 }
 
+// -- In plain steps ---------------------------------------------------------------------------------------------------
+
+Var SelfAttention::affine(const Var& x, int w, int b) const {
+  return linear(x, parameter(w), b < 0 ? Var() : parameter(b));
+}
+
+// g (B, T, d), or of a shape that broadcasts to it; undefined without a gate.
+Var SelfAttention::gate(const Var& f, const Var& c, const Var& entropy, const AttentionLayout::Round& r) const {
+  switch (options_.gate) {
+    case Gate::none:
+      return {};
+    case Gate::scalar:
+      return sigmoid(parameter(r.gate));
+    case Gate::linear:
+      return sigmoid(affine(concat({f, c}, -1), r.w_g, r.b_g));
+    case Gate::mlp:
+      break;
+  }
+  const Var hidden = gelu(affine(concat({f, c, unsqueeze(entropy, -1)}, -1), r.w_1, r.b_1));
+  return sigmoid(affine(hidden, r.w_2, r.b_2));
+}
+
+// log softmax(mask(q k^T / sqrt(d_key))), (B, H, T, T).
+Var SelfAttention::log_weights(const Var& q, const Var& k) const {
+  constexpr double kHidden = -1e30;  // its weight is 0, and unlike infinity it gives 0 log 0 = 0
+  const int heads = args_.heads;
+  const int64_t T = q.size(1);
+  const Var logits = matmul(attention::split_heads(q, heads), transpose(attention::split_heads(k, heads), -1, -2)) *
+                     attention::logit_scale(0, options_.d / heads);
+  if (!options_.causal) return log_softmax(logits);
+  const Tensor places = Tensor::arange(T).to(q.dtype());
+  const Tensor seen = less_equal(places.reshape({1, T}), places.reshape({T, 1}));  // key j by query i: j <= i
+  return log_softmax(where(seen, logits, Var(Tensor::full({1}, kHidden, q.dtype()))));
+}
+
+AttentionTrace SelfAttention::trace(const Tensor& x_in) const {
+  const Scope here = enter();
+  const NoGrad off;
+  const auto average = [&](const Var& p, const Var& v) {
+    return attention::join_heads(matmul(p, attention::split_heads(v, args_.heads)));
+  };
+  AttentionTrace t;
+  t.input = x_in;
+  const Var x(x_in);
+  Var f, first_entropy;  // F_{m-1}; of round 0, mean over heads (B, T)
+  for (size_t m = 0; m < layout_.rounds.size(); ++m) {
+    const AttentionLayout::Round& r = layout_.rounds[m];
+    const Var z = m == 0 ? x : x - f, source = args_.kv == Kv::residual ? z : x;
+    const Var q = affine(z, r.w_q, r.b_q), k = affine(source, r.w_k, r.b_k), v = affine(source, r.w_v, r.b_v);
+    const Var log_p = log_weights(q, k), p = exp(log_p), entropy = -sum(p * log_p, {-1});
+    const Var c = average(p, v);
+    if (m == 0) first_entropy = mean(entropy, {1});
+    const Var g = m == 0 ? Var() : gate(f, c, first_entropy, r);
+    f = m == 0 ? c : f + (g.defined() ? g * c : c);
+    t.rounds.push_back({p.value(), entropy.value(), v.value(), c.value(),
+                        g.defined() ? g.value().expand(c.shape()) : Tensor(), f.value()});
+    if (options_.kind == AttentionKind::twicing) {  // F = U + A (V - U), U = A V
+      const Var rest = v - f, again = average(p, rest);
+      f = f + again;
+      t.rounds.push_back({p.value(), entropy.value(), rest.value(), again.value(), {}, f.value()});
+    }
+  }
+  t.output = affine(f, layout_.w_out, layout_.b_out).value();
+  return t;
+}
+
 // -- Token by token ---------------------------------------------------------------------------------------------------
 
 AttentionCache SelfAttention::make_cache(int64_t capacity) const {
@@ -77,25 +146,6 @@ AttentionCache SelfAttention::make_cache(int64_t capacity) const {
   for (int m = 0; m < args_.rounds; ++m) cache.slots.push_back({room(), room()});
   if (options_.kind == AttentionKind::twicing) cache.slots.push_back({Tensor(), room()});
   return cache;
-}
-
-Var SelfAttention::affine(const Var& x, int w, int b) const {
-  return linear(x, parameter(w), b < 0 ? Var() : parameter(b));
-}
-
-Var SelfAttention::gated(const Var& f, const Var& c, const Var& entropy, const AttentionLayout::Round& r) const {
-  switch (options_.gate) {
-    case Gate::none:
-      return c;
-    case Gate::scalar:
-      return sigmoid(parameter(r.gate)) * c;
-    case Gate::linear:
-      return sigmoid(affine(concat({f, c}, -1), r.w_g, r.b_g)) * c;
-    case Gate::mlp:
-      break;
-  }
-  const Var hidden = gelu(affine(concat({f, c, unsqueeze(entropy, -1)}, -1), r.w_1, r.b_1));
-  return sigmoid(affine(hidden, r.w_2, r.b_2)) * c;
 }
 
 Tensor SelfAttention::extend(const Tensor& x_new, AttentionCache& cache) const {
@@ -129,7 +179,8 @@ Tensor SelfAttention::extend(const Tensor& x_new, AttentionCache& cache) const {
     const bool wants_entropy = m == 0 && args_.rounds > 1 && args_.gate == Gate::mlp;
     const Vars out = attend(q, slot.keys, slot.values, wants_entropy);
     if (wants_entropy) entropy = out[1];
-    f = m == 0 ? out[0] : f + gated(f, out[0], entropy, r);
+    const Var c = out[0], g = m == 0 ? Var() : gate(f, c, entropy, r);
+    f = m == 0 ? c : f + (g.defined() ? g * c : c);
     if (options_.kind == AttentionKind::twicing) {  // F = U + A (V - U), U = A V
       Tensor& residuals = cache.slots[1].values;
       store(residuals, v - f);

@@ -37,6 +37,22 @@ struct AttentionCache {
   int64_t length = 0;
 };
 
+/// What a layer computes on the way from x to y, for those who want to look inside (models/analysis.h). Twicing counts
+/// as two rounds: the second one's weights are the first's, and it attends to the values' residual.
+struct AttentionTrace {
+  struct Round {
+    Tensor weights;     ///< (B, H, T, T): attention, each row sums to 1
+    Tensor entropy;     ///< (B, H, T) of its rows, in nats
+    Tensor values;      ///< (B, T, d): what the weights average, the heads side by side
+    Tensor correction;  ///< (B, T, d): F_0, then c_m
+    Tensor gate;        ///< (B, T, d): g_m; undefined where there is none (round 0, Gate::none, twicing)
+    Tensor output;      ///< (B, T, d): F_m
+  };
+  Tensor input;  ///< x
+  std::vector<Round> rounds;
+  Tensor output;  ///< y
+};
+
 /// y (B, T, d) of x (B, T, d). Parameters, by the names of AttentionLayout: rounds.0.w_q, ..., w_out, b_out.
 class SelfAttention : public Module {
  public:
@@ -45,6 +61,10 @@ class SelfAttention : public Module {
 
   const SelfAttentionOptions& options() const { return options_; }
   Var forward(const Var& x, const Context& context) const;
+
+  /// The forward of evaluation mode in plain steps, with all that it computes on the way; y up to rounding. Keeps
+  /// B H T T numbers a round. Outside any graph.
+  AttentionTrace trace(const Tensor& x) const;
 
   /// Room for `capacity` tokens in the dtype of the parameters.
   AttentionCache make_cache(int64_t capacity) const;
@@ -56,7 +76,8 @@ class SelfAttention : public Module {
  private:
   const Var& parameter(int layout_index) const { return *inputs_[static_cast<size_t>(layout_index) - 1]; }
   Var affine(const Var& x, int w, int b) const;
-  Var gated(const Var& f, const Var& c, const Var& entropy, const AttentionLayout::Round& round) const;
+  Var log_weights(const Var& q, const Var& k) const;
+  Var gate(const Var& f, const Var& c, const Var& entropy, const AttentionLayout::Round& round) const;
 
   SelfAttentionOptions options_;
   AttentionLayerArgs args_;  // without masks

@@ -29,4 +29,10 @@ Var Block::extend(const Var& x, AttentionCache& cache) const {
   return run(x, {}, [&](const Var& z) { return Var(attn_.extend(z.value(), cache)); });
 }
 
+AttentionTrace Block::trace_attention(const Var& x) const {
+  const Scope here = enter();
+  const NoGrad off;
+  return attn_.trace((place_ == NormPlace::pre ? norm1_.forward(x) : x).value());
+}
+
 }  // namespace bg::nn

@@ -29,6 +29,8 @@ class Block : public Module {
 
   /// Outputs for further tokens: see SelfAttention::extend. In evaluation mode.
   Var extend(const Var& x, AttentionCache& cache) const;
+  /// The inside of the attention on the way from x to y. In evaluation mode.
+  AttentionTrace trace_attention(const Var& x) const;
   const SelfAttention& attention() const { return attn_; }
 
  private:

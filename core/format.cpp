@@ -1,7 +1,12 @@
 #include "core/format.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstdarg>
 #include <cstdio>
+#include <vector>
+
+#include "core/error.h"
 
 namespace bg {
 
@@ -15,5 +20,23 @@ std::string formatted(const char* format, ...) {
   va_end(arguments);
   return text;
 }
+
+std::string sparkline(std::span<const double> values, std::size_t cells) {
+  constexpr const char* kBlocks[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+  cells = std::min(cells, values.size());
+  std::vector<double> means(cells);
+  for (std::size_t i = 0; i < cells; ++i) {
+    const std::size_t begin = i * values.size() / cells, end = (i + 1) * values.size() / cells;
+    for (std::size_t j = begin; j < end; ++j) means[i] += values[j] / static_cast<double>(end - begin);
+  }
+  if (means.empty()) return {};
+  const auto [low, high] = std::minmax_element(means.begin(), means.end());
+  const double step = (*high - *low) / 8;
+  std::string text;
+  for (const double m : means) text += kBlocks[step > 0 ? std::min(static_cast<int>((m - *low) / step), 7) : 0];
+  return text;
+}
+
+std::string number_text(double value) { return std::isnan(value) ? "nan" : str(value); }
 
 }  // namespace bg

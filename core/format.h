@@ -1,10 +1,19 @@
 // Text by printf's rules, where columns or digits matter; str() of core/error.h for everything else.
 #pragma once
 
+#include <cstddef>
+#include <span>
 #include <string>
 
 namespace bg {
 
 std::string formatted(const char* format, ...) __attribute__((format(printf, 1, 2)));
+
+/// As str() gives it, but "nan" without the sign that a NaN happens to have.
+std::string number_text(double value);
+
+/// A curve in a line of text: at most `cells` block characters of eight heights, from the smallest to the largest
+/// value, each the mean of its share of the values. In UTF-8; empty without values or cells.
+std::string sparkline(std::span<const double> values, std::size_t cells);
 
 }  // namespace bg

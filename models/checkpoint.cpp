@@ -65,6 +65,11 @@ void CheckpointFolder::save(int64_t step, const Checkpoint& checkpoint) const {
   }
 }
 
+std::optional<int64_t> CheckpointFolder::newest_step() const {
+  const auto all = list();
+  return all.empty() ? std::nullopt : std::optional(all[0].first);
+}
+
 std::optional<Checkpoint> CheckpointFolder::newest(const std::function<void(const std::string&)>& report) const {
   for (const auto& [step, path] : list()) {
     try {

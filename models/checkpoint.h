@@ -33,6 +33,8 @@ class CheckpointFolder {
   std::optional<Checkpoint> newest(const std::function<void(const std::string&)>& report) const;
 
   bool empty() const { return list().empty(); }
+  /// The step of the newest file, whether it reads well or not.
+  std::optional<int64_t> newest_step() const;
 
   static constexpr int kKept = 2;
 

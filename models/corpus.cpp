@@ -4,6 +4,7 @@
 #include <string>
 
 #include "core/error.h"
+#include "models/builtin_text.h"
 #include "models/unicode.h"
 
 namespace bg {
@@ -17,7 +18,7 @@ Corpus divide(const MappedFile& file, const fs::path& path) {
   if (border > 0) border = previous_character(text, border + 1);          // start of the character at the border
   BG_CHECK(border > 0, "corpus", str(path.string(), " is too short to divide into training and validation text"),
            str(text.size(), " bytes"), "", "a longer text");
-  return {text.substr(0, border), text.substr(border), {}, {file}};
+  return {text.substr(0, border), text.substr(border), {}, {file}, nullptr};
 }
 
 Corpus load_folder(const fs::path& folder) {
@@ -49,6 +50,12 @@ MappedFile load_text(const fs::path& path) {
 }
 
 Corpus load_corpus(const fs::path& path) {
+  if (path == "builtin:") {
+    constexpr std::size_t kBytes = 400'000;
+    const auto text = std::make_shared<const std::string>(builtin_text(kBytes));
+    const std::string_view all = *text;
+    return {all.substr(0, kBytes * 9 / 10), all.substr(kBytes * 9 / 10), {}, {}, text};
+  }
   std::error_code ignored;
   if (fs::is_directory(path, ignored)) return load_folder(path);
   return divide(load_text(path), path);

@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -13,16 +15,18 @@ namespace bg {
 /// A text file that is not empty and valid UTF-8. Throws Error saying what is wrong with it.
 MappedFile load_text(const std::filesystem::path& path);
 
-/// Three texts, memory-mapped; the views are valid as long as the corpus or a copy of it lives.
+/// Three texts; the views are valid as long as the corpus or a copy of it lives.
 struct Corpus {
   std::string_view train, valid;
-  std::string_view test;  // empty when there is none
-  std::vector<MappedFile> files;
+  std::string_view test;                       // empty when there is none
+  std::vector<MappedFile> files;               // what the views show, mapped into memory,
+  std::shared_ptr<const std::string> made_up;  // or builtin: (models/builtin_text.h)
 };
 
-/// The corpus that the option --data names. A folder holds train.txt, valid.txt and, if there is one, test.txt. Of a
-/// single file the first 90 % of its bytes train and the rest validates; the border is moved to the start of the
-/// character that it falls into. Throws Error for what is missing, empty, unreadable, not UTF-8 or too short to divide.
+/// The corpus that the option --data names: `builtin:`, a folder or a file. A folder holds train.txt, valid.txt and, if
+/// there is one, test.txt. Of a single file the first 90 % of its bytes train and the rest validates; the border is
+/// moved to the start of the character that it falls into. Throws Error for what is missing, empty, unreadable, not
+/// UTF-8 or too short to divide.
 Corpus load_corpus(const std::filesystem::path& path);
 
 /// Words between white space, for perplexity per word. `text` must be valid UTF-8.

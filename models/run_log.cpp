@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <fstream>
 
+#include "core/atomic_file.h"
 #include "core/mapped_file.h"
 
 namespace bg {
@@ -76,7 +77,7 @@ RunResults RunResults::from_json(const json& j) {
   return r;
 }
 
-double RunLog::step_seconds() const {
+double median_step_seconds(const std::vector<CurvePoint>& curve, const TrainOptions& options) {
   const int64_t predicted = options.model.seq_len - (options.window == Window::t ? 1 : 0);
   std::vector<double> seconds;
   for (const CurvePoint& p : curve)
@@ -85,6 +86,42 @@ double RunLog::step_seconds() const {
   const auto middle = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2);
   std::nth_element(seconds.begin(), middle, seconds.end());
   return *middle;
+}
+
+void write_results(const fs::path& folder, const RunResults& results) {
+  write_file_atomically(folder / "results.json", results.to_json().dump(2) + "\n");
+}
+
+RunResults complete_results(const fs::path& folder, const std::string& data) {
+  const RunLog log = read_run_log(folder);
+  if (log.results) return *log.results;
+  BG_CHECK(log.finished, "run", str("the run in ", folder.string(), " is not finished"), str("step ", log.steps()),
+           "model.safetensors", str("boostgrad train --out ", folder.string(), " --resume"));
+  const std::string place = data.empty() ? log.options.data : data;
+  const Corpus corpus = load_corpus(place);
+  if (const json now = text_facts(corpus); now != log.text)
+    fail<UsageError>("run", str("the run in ", folder.string(), " was trained on another text"),
+                     str(place, " ", now.dump()), log.text.dump(), "--data with the text of the run");
+  Run run = load_run(folder);
+  RunResults r;
+  r.valid_last = r.valid_best = count_evaluated(TokenStream(corpus.valid, *run.tokenizer), corpus.valid, run.options);
+  for (const CurvePoint& p : log.curve) {
+    if (!p.val_loss) continue;
+    r.valid_last.loss = *p.val_loss;
+    if (r.best_step == 0 || *p.val_loss < r.valid_best.loss) {
+      r.valid_best.loss = *p.val_loss;
+      r.best_step = p.step;
+    }
+  }
+  BG_CHECK(r.best_step > 0, "run", "no validation", (folder / "metrics.jsonl").string(), "the file that train wrote");
+  if (!corpus.test.empty())
+    r.test = evaluate(*run.model, TokenStream(corpus.test, *run.tokenizer), corpus.test, run.options);
+  r.parameters = run.model->parameter_count();
+  r.steps = log.steps();
+  r.train_loss = log.curve.back().train_loss;
+  r.step_seconds = median_step_seconds(log.curve, log.options);
+  write_results(folder, r);
+  return r;
 }
 
 std::vector<CurvePoint> read_curve(const fs::path& folder) {

@@ -47,8 +47,6 @@ struct RunLog {
   std::optional<RunResults> results;
 
   int64_t steps() const { return curve.empty() ? 0 : curve.back().step; }
-  /// Median seconds of a step; 0 without steps.
-  double step_seconds() const;
 };
 
 /// Throws Error when the folder is not a run or its config.json or results.json is damaged. Half a last line of
@@ -57,5 +55,15 @@ RunLog read_run_log(const std::filesystem::path& folder);
 
 /// The curve of a folder alone: empty without metrics.jsonl.
 std::vector<CurvePoint> read_curve(const std::filesystem::path& folder);
+/// Median over all steps of the curve, by their tokens_per_s; 0 without steps.
+double median_step_seconds(const std::vector<CurvePoint>& curve, const TrainOptions& options);
+
+/// Replaces results.json, all or nothing.
+void write_results(const std::filesystem::path& folder, const RunResults& results);
+
+/// The results of a finished run; where results.json is missing, because an older build trained the run, they are found
+/// from curve, weights and text, and written. `data` is where the text lies now; empty: where it was. Throws Error when
+/// the run is not finished, or when weights or text are needed and not there or not those of the run.
+RunResults complete_results(const std::filesystem::path& folder, const std::string& data = {});
 
 }  // namespace bg

@@ -10,14 +10,15 @@
 #include "autograd/engine.h"
 #include "core/atomic_file.h"
 #include "core/folder_lock.h"
+#include "core/format.h"
 #include "core/gemm.h"
 #include "core/io/safetensors.h"
+#include "core/kernels/simd.h"
 #include "core/mapped_file.h"
 #include "core/tensor_ops.h"
-#include "models/builtin_text.h"
 #include "models/checkpoint.h"
-#include "models/corpus.h"
 #include "models/footprint.h"
+#include "models/run_log.h"
 #include "nn/optim.h"
 
 namespace bg {
@@ -29,41 +30,14 @@ namespace {
 
 constexpr EnumNames<Window, 2> kWindowNames{"window", {"t+1", "t"}};
 
-// -- The texts of a run -----------------------------------------------------------------------------------------------
-
-struct Texts {
-  std::string_view train, valid, test;
-  Corpus corpus;        // owns the views of a real text
-  std::string builtin;  // or of the made-up one
-};
-
-std::unique_ptr<Texts> load_texts(const std::string& data) {
-  auto t = std::make_unique<Texts>();
-  if (data == "builtin:") {
-    constexpr size_t kBytes = 400'000;
-    t->builtin = builtin_text(kBytes);
-    t->train = std::string_view(t->builtin).substr(0, kBytes * 9 / 10);
-    t->valid = std::string_view(t->builtin).substr(kBytes * 9 / 10);
-    return t;
-  }
-  t->corpus = load_corpus(data);
-  t->train = t->corpus.train;
-  t->valid = t->corpus.valid;
-  t->test = t->corpus.test;
-  return t;
+// A sentence to stand within another.
+std::string within(const Error& e) {
+  std::string text = e.what();
+  if (text.ends_with('.')) text.pop_back();
+  return text;
 }
 
 Tensor as_tensor(const std::vector<int64_t>& ids, const Batch& b) { return Tensor::of(ids, {b.rows, b.cols}); }
-
-std::string duration(double seconds) {
-  char text[32];
-  const auto s = static_cast<long long>(seconds + 0.5);
-  if (s >= 3600)
-    std::snprintf(text, sizeof text, "%lldh%02lldm", s / 3600, s / 60 % 60);
-  else
-    std::snprintf(text, sizeof text, "%lldm%02llds", s / 60, s % 60);
-  return text;
-}
 
 double seconds_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -147,6 +121,21 @@ TrainOptions TrainOptions::from_json(const json& j) {
   return o;
 }
 
+// -- Progress ---------------------------------------------------------------------------------------------------------
+
+std::string duration_text(double seconds) {
+  const auto s = static_cast<long long>(seconds + 0.5);
+  return s >= 3600 ? formatted("%lldh%02lldm", s / 3600, s / 60 % 60) : formatted("%lldm%02llds", s / 60, s % 60);
+}
+
+std::string TrainState::text() const {
+  const std::string start = str(run, run.empty() ? "" : "  ", "step ", step, "/", total, "  ");
+  if (validating) return start + "validating";
+  return str(start, "loss ", loss, val_loss ? str("  val ", *val_loss) : "", "  ", static_cast<int64_t>(tokens_per_s),
+             " tokens/s  ", duration_text(seconds_left), " left",
+             all_seconds_left ? str(" of ", duration_text(*all_seconds_left), " for all") : "");
+}
+
 // -- Evaluation -------------------------------------------------------------------------------------------------------
 
 double Evaluation::token_ppl() const { return std::exp(loss); }
@@ -157,26 +146,39 @@ double Evaluation::byte_ppl() const {
   return std::exp(loss * static_cast<double>(tokens) / static_cast<double>(bytes));
 }
 
+namespace {
+
+Batches evaluation_batches(const TokenStream& tokens, const TrainOptions& options) {
+  return Batches(tokens, {.batch_size = options.batch_size,
+                          .seq_len = options.model.seq_len,
+                          .window = options.window,
+                          .order = Order::in_order});
+}
+
+}  // namespace
+
+Evaluation count_evaluated(const TokenStream& tokens, std::string_view text, const TrainOptions& options) {
+  const Batches batches = evaluation_batches(tokens, options);
+  Evaluation e;
+  for (int64_t i = 0; i < batches.per_epoch(); ++i) e.tokens += static_cast<int64_t>(batches.get(i).targets.size());
+  e.words = static_cast<int64_t>(count_words(text));
+  e.bytes = static_cast<int64_t>(text.size());
+  return e;
+}
+
 Evaluation evaluate(Transformer& model, const TokenStream& tokens, std::string_view text, const TrainOptions& options) {
   NoGrad off;
   const bool was_training = model.training();
   model.eval();
-  const Batches batches(tokens, {.batch_size = options.batch_size,
-                                 .seq_len = options.model.seq_len,
-                                 .window = options.window,
-                                 .order = Order::in_order});
+  const Batches batches = evaluation_batches(tokens, options);
   double sum = 0;
-  Evaluation e;
+  Evaluation e = count_evaluated(tokens, text, options);
   for (int64_t i = 0; i < batches.per_epoch(); ++i) {
     const Batch b = batches.get(i);
-    const LossSum part = model.loss_sum(as_tensor(b.inputs, b), as_tensor(b.targets, b));
-    sum += part.sum;
-    e.tokens += part.count;
+    sum += model.loss_sum(as_tensor(b.inputs, b), as_tensor(b.targets, b)).sum;
   }
   model.train(was_training);
   e.loss = sum / static_cast<double>(e.tokens);
-  e.words = static_cast<int64_t>(count_words(text));
-  e.bytes = static_cast<int64_t>(text.size());
   return e;
 }
 
@@ -222,7 +224,7 @@ TrainOptions run_options(const fs::path& folder) {
     options.validate();
     return options;
   } catch (const Error& e) {
-    fail("run", str("damaged ", (folder / "config.json").string(), ": ", e.what()));
+    fail("run", str("damaged ", (folder / "config.json").string(), ": ", within(e)));
   }
 }
 
@@ -251,10 +253,52 @@ Run load_run(const fs::path& folder) {
   return run;
 }
 
-namespace {
+json build_facts() {
+  return {{"version", "0.1.0"}, {"blas", blas_description()}, {"simd", simd_target()}, {"compiler", __VERSION__}};
+}
 
-// Which program and libraries made a run: bits are promised for one of these alone.
-json build_facts() { return {{"version", "0.1.0"}, {"blas", blas_description()}, {"compiler", __VERSION__}}; }
+std::string build_difference(const json& before) {
+  constexpr std::pair<const char*, const char*> kFacts[] = {
+      {"version", "version"}, {"blas", "BLAS core"}, {"simd", "SIMD target"}, {"compiler", "compiler"}};
+  const json now = build_facts();
+  std::string text;
+  for (const auto& [key, label] : kFacts)
+    if (before.contains(key) && before[key] != now[key])
+      text += str(text.empty() ? "" : ", ", label, " ", before[key].get<std::string>(), ", now ",
+                  now[key].get<std::string>());
+  return text;
+}
+
+// The same text may lie elsewhere on another machine: its content counts, not its path.
+json text_facts(const Corpus& corpus) {
+  constexpr size_t kBlock = size_t{1} << 30;  // zlib counts in 32 bits
+  uLong crc = crc32(0, nullptr, 0);
+  for (std::string_view t : {corpus.train, corpus.valid})
+    for (size_t at = 0; at < t.size(); at += kBlock)
+      crc =
+          crc32(crc, reinterpret_cast<const Bytef*>(t.data() + at), static_cast<uInt>(std::min(kBlock, t.size() - at)));
+  return {{"train_bytes", corpus.train.size()}, {"valid_bytes", corpus.valid.size()}, {"crc32", crc}};
+}
+
+void check_same_options(const TrainOptions& options, const fs::path& folder) {
+  constexpr const char* kHint = "the options of the first start, or another --out";
+  const TrainOptions before = run_options(folder);
+  const json old = before.to_json(), now = options.to_json();
+  for (const auto& [key, value] : now.items()) {
+    if (key == "model" || key == "data" || value == old[key]) continue;
+    const bool length = key == "steps" || key == "epochs";
+    fail<UsageError>(
+        "train", str("the run in ", folder.string(), " was started with another ", key), value.dump(), old[key].dump(),
+        length ? str(kHint, " (a run cannot be made longer: its learning rates depend on its length)") : kHint);
+  }
+  TransformerConfig a = before.model, b = options.model;
+  a.vocab = b.vocab;
+  if (!(a == b))
+    fail<UsageError>("train", str("the run in ", folder.string(), " was started with another model"),
+                     b.to_json().dump(), a.to_json().dump(), kHint);
+}
+
+namespace {
 
 // metrics.jsonl: one line a step. After a kill it may be ahead of the checkpoint, or end in half a line.
 class Metrics {
@@ -282,21 +326,22 @@ class Metrics {
 
 class Training {
  public:
-  Training(const TrainOptions& given, fs::path out, bool resume, const TrainProgress& progress)
+  Training(const TrainOptions& given, fs::path out, bool resume, const TrainProgress& progress, const fs::path& shared)
       : o_(given), out_(std::move(out)), progress_(progress), checkpoints_(out_ / "checkpoints") {
-    texts_ = load_texts(o_.data);
+    texts_ = load_corpus(o_.data);
     open_folder(resume);
     check_same_text();
-    open_tokenizer();
-    make_folders(out_ / "cache");
-    train_ =
-        std::make_unique<TokenStream>(TokenStream::cached(out_ / "cache" / "train.tokens", texts_->train, *tokenizer_));
-    valid_ =
-        std::make_unique<TokenStream>(TokenStream::cached(out_ / "cache" / "valid.tokens", texts_->valid, *tokenizer_));
+    open_tokenizer(shared);
+    const fs::path cache = (shared.empty() ? out_ : shared) / "cache";
+    make_folders(cache);
+    auto tokens = [&](const char* name, std::string_view text) {
+      return std::make_unique<TokenStream>(TokenStream::cached(cache / name, text, *tokenizer_));
+    };
+    train_ = tokens("train.tokens", texts_.train);
+    valid_ = tokens("valid.tokens", texts_.valid);
     check_length("validation", *valid_);
-    if (!texts_->test.empty()) {
-      test_ =
-          std::make_unique<TokenStream>(TokenStream::cached(out_ / "cache" / "test.tokens", texts_->test, *tokenizer_));
+    if (!texts_.test.empty()) {
+      test_ = tokens("test.tokens", texts_.test);
       check_length("test", *test_);
     }
     batches_ = std::make_unique<Batches>(*train_, BatchOptions{.batch_size = o_.batch_size,
@@ -320,12 +365,18 @@ class Training {
 
   TrainResult run() {
     Metrics metrics(out_ / "metrics.jsonl", step_);
+    for (const CurvePoint& p : read_curve(out_)) losses_.push_back(p.train_loss);
     result_.resumed_at = step_;
     result_.parameters = model_->parameter_count();
     progress_.say(str(model_->parameter_count(), " parameters, ", train_->size(), " training tokens (",
                       tokenizer_->describe(), "), ", total_, " steps, seed ", o_.seed));
+    if (step_ == total_)
+      progress_.say(
+          str("the run is finished: all its ", total_,
+              " steps are done, and it cannot be made longer, because its learning rates depend on its length"));
     const double start = seconds_now();
     double in_steps = 0;  // without validations and checkpoints
+    reset_peak_bytes();
     const int64_t first = step_;
     while (step_ < total_) {
       const double begin = seconds_now();
@@ -334,8 +385,16 @@ class Training {
       in_steps += now - begin;
       const double rate = static_cast<double>(predictions_) / (now - begin);
       row["tokens_per_s"] = rate;
+      TrainState state;
+      state.step = step_;
+      state.total = total_;
+      state.loss = result_.train_loss;
+      state.tokens_per_s = rate;
+      state.losses = losses_;
       if (step_ % eval_every_ == 0 || step_ == total_) {
-        progress_.line(str("step ", step_, "/", total_, "  validating on ", valid_->size(), " tokens"));
+        state.validating = true;
+        progress_.state(state);
+        state.validating = false;
         row["val_loss"] = validate();
       }
       metrics.add(row);
@@ -344,12 +403,12 @@ class Training {
         check_weights();
         checkpoints_.save(step_, snapshot());
       }
-      const double left = (now - start) / static_cast<double>(step_ - first) * static_cast<double>(total_ - step_);
-      progress_.line(str("step ", step_, "/", total_, "  loss ", row["train_loss"].get<double>(),
-                         result_.best_step > 0 ? str("  val ", result_.val_loss) : "", "  ", static_cast<int64_t>(rate),
-                         " tokens/s  ", duration(left), " left"));
+      if (result_.best_step > 0) state.val_loss = result_.val_loss;
+      state.seconds_left = (now - start) / static_cast<double>(step_ - first) * static_cast<double>(total_ - step_);
+      progress_.state(state);
       if (result_.interrupted) break;
     }
+    peak_bytes_ = peak_bytes();
     result_.steps = step_;
     result_.seconds = seconds_now() - start;
     result_.tokens_per_s = static_cast<double>((step_ - first) * predictions_) / std::max(in_steps, 1e-9);
@@ -373,16 +432,7 @@ class Training {
                        "a new folder", "another --out");
     if (exists) {
       remove_stale_temporaries(out_);  // of a process that was killed while it wrote
-      const json before = run_options(out_).to_json(), now = o_.to_json();
-      for (const auto& [key, value] : now.items())
-        if (key != "model" && key != "data" && value != before[key])
-          fail<UsageError>("train", str("the run was started with another ", key), value.dump(), before[key].dump(),
-                           "the options of the first start, or another --out");
-      TransformerConfig a = run_options(out_).model, b = o_.model;
-      a.vocab = b.vocab;
-      if (!(a == b))
-        fail<UsageError>("train", "the run was started with another model", b.to_json().dump(), a.to_json().dump(),
-                         "the options of the first start, or another --out");
+      check_same_options(o_, out_);
     }
   }
 
@@ -394,31 +444,23 @@ class Training {
                        "a longer text or a shorter --seq-len");
   }
 
-  // The same text may lie elsewhere on another machine: its content counts, not its path.
-  json text_facts() const {
-    uLong crc = crc32(0, nullptr, 0);
-    for (std::string_view t : {texts_->train, texts_->valid})
-      for (size_t at = 0; at < t.size(); at += kCrcBlock)
-        crc = crc32(crc, reinterpret_cast<const Bytef*>(t.data() + at),
-                    static_cast<uInt>(std::min(kCrcBlock, t.size() - at)));
-    return {{"train_bytes", texts_->train.size()}, {"valid_bytes", texts_->valid.size()}, {"crc32", crc}};
-  }
   void check_same_text() const {
     if (!is_run(out_)) return;
-    const json before = read_config(out_).value("text", json()), now = text_facts();
+    const json before = read_config(out_).value("text", json()), now = text_facts(texts_);
     if (before != now)
       fail<UsageError>("train", "the run was started on another text", str(o_.data, " ", now.dump()), before.dump(),
                        "--data with the text of the first start, or another --out");
   }
 
   // The tokenizer is made once and kept with the run.
-  void open_tokenizer() {
-    const fs::path file = out_ / "tokenizer.json";
+  void open_tokenizer(const fs::path& shared) {
     if (is_run(out_)) {
       tokenizer_ = run_tokenizer(out_);
     } else {
-      tokenizer_ = make_tokenizer(o_.tokenizer, texts_->train);
-      tokenizer_->save(file);
+      const fs::path made = shared / "tokenizer.json";
+      tokenizer_ =
+          !shared.empty() && fs::exists(made) ? Tokenizer::load(made) : make_tokenizer(o_.tokenizer, texts_.train);
+      tokenizer_->save(out_ / "tokenizer.json");
     }
     o_.model.vocab = tokenizer_->vocab_size();
     o_.model.validate();
@@ -427,7 +469,7 @@ class Training {
   // Comes after all that can be refused: a folder that has a config.json is a run that can go on.
   void write_config() const {
     write_file_atomically(out_ / "config.json", json{{"options", o_.to_json()},
-                                                     {"text", text_facts()},
+                                                     {"text", text_facts(texts_)},
                                                      {"tokenizer", tokenizer_facts(*tokenizer_)},
                                                      {"build", build_facts()}}
                                                         .dump(2) +
@@ -447,6 +489,7 @@ class Training {
       step_ = c->meta.at("step").get<int64_t>();
       result_.train_loss = c->meta.value("train_loss", 0.0);
       result_.best_step = c->meta.at("best_step").get<int64_t>();
+      peak_bytes_ = c->meta.value("peak_bytes", int64_t{0});
       if (result_.best_step > 0) {
         result_.best_val_loss = c->meta.at("best_val_loss").get<double>();
         result_.val_loss = c->meta.at("val_loss").get<double>();
@@ -458,9 +501,9 @@ class Training {
     BG_CHECK(step_ >= 0 && step_ <= total_, "checkpoint", "a step that this run does not have", str(step_),
              str("0 to ", total_), "remove it to use the one before");
     if (result_.best_step > 0) check_best();
-    if (c->meta["build"] != build_facts())
-      progress_.say(str("the checkpoint was written by another build (", c->meta["build"].dump(), ", now ",
-                        build_facts().dump(), "): bits may differ from an unbroken run"));
+    if (const std::string other = build_difference(c->meta.value("build", json())); !other.empty())
+      progress_.say(str("the checkpoint was written by another build or machine (", other,
+                        "): bits may differ from an unbroken run"));
     progress_.say(str("resumed at step ", step_));
   }
 
@@ -480,6 +523,7 @@ class Training {
     json meta{{"step", step_},
               {"train_loss", result_.train_loss},
               {"best_step", result_.best_step},
+              {"peak_bytes", peak_bytes()},
               {"build", build_facts()}};
     if (result_.best_step > 0) {
       meta["best_val_loss"] = result_.best_val_loss;
@@ -502,6 +546,7 @@ class Training {
     model_->zero_grad();
     ++step_;
     result_.train_loss = value;
+    losses_.push_back(value);
     return {{"step", step_}, {"train_loss", value}, {"lr", lr}, {"grad_norm", norm}};
   }
 
@@ -509,14 +554,19 @@ class Training {
     try {
       return clip_grad_norm(model_->parameters(), o_.clip);
     } catch (const Error& e) {
-      fail("train", str("the gradient is not finite at step ", step_ + 1), e.what(), {},
-           "a smaller --lr; the last good checkpoint is kept");
+      fail("train", str("the gradient is not finite at step ", step_ + 1), within(e), {}, str("a smaller --lr", kept()));
     }
   }
 
-  static void check_finite(const char* what, double value, int64_t step) {
-    BG_CHECK(std::isfinite(value), "train", str("the ", what, " is not finite at step ", step), str(value),
-             "a finite number", "a smaller --lr, or --clip; the last good checkpoint is kept");
+  void check_finite(const char* what, double value, int64_t step) const {
+    BG_CHECK(std::isfinite(value), "train", str("the ", what, " is not finite at step ", step), number_text(value),
+             "a finite number", str("a smaller --lr, or --clip", kept()));
+  }
+
+  // What there is to go back to.
+  std::string kept() const {
+    const auto newest = checkpoints_.newest_step();
+    return newest ? str("; the checkpoint of step ", *newest, " is kept") : "; there is no checkpoint yet";
   }
 
   // NaN and infinite weights are no checkpoint to go back to.
@@ -527,7 +577,7 @@ class Training {
   }
 
   double validate() {
-    result_.val_loss = evaluate(*model_, *valid_, texts_->valid, o_).loss;
+    result_.val_loss = evaluate(*model_, *valid_, texts_.valid, o_).loss;
     check_finite("validation loss", result_.val_loss, step_);
     if (result_.best_step == 0 || result_.val_loss < result_.best_val_loss) {
       result_.best_val_loss = result_.val_loss;
@@ -543,32 +593,51 @@ class Training {
     const TensorFile weights = read_safetensors(best_file());
     model_->load_state_dict(weights.tensors, best_file().string());
     write_safetensors(out_ / "model.safetensors", weights);
-    if (test_) result_.test_loss = evaluate(*model_, *test_, texts_->test, o_).loss;
+    RunResults r;
+    if (test_) {
+      r.test = evaluate(*model_, *test_, texts_.test, o_);
+      result_.test_loss = r.test->loss;
+    }
+    r.parameters = result_.parameters;
+    r.steps = total_;
+    r.best_step = result_.best_step;
+    r.train_loss = result_.train_loss;
+    r.valid_last = r.valid_best = count_evaluated(*valid_, texts_.valid, o_);
+    r.valid_last.loss = result_.val_loss;
+    r.valid_best.loss = result_.best_val_loss;
+    if (peak_bytes_ > 0) r.peak_bytes = peak_bytes_;
+    r.step_seconds = median_step_seconds(read_curve(out_), o_);
+    write_results(out_, r);
   }
 
-  static constexpr size_t kCrcBlock = size_t{1} << 30;  // zlib counts in 32 bits
+  // Most bytes in tensors so far, over all parts of a run that was resumed; none before its first step.
+  int64_t peak_bytes() const {
+    return std::max(peak_bytes_, step_ > result_.resumed_at ? static_cast<int64_t>(memory_stats().peak_bytes) : 0);
+  }
 
   TrainOptions o_;
   fs::path out_;
   const TrainProgress& progress_;
   CheckpointFolder checkpoints_;
   std::unique_ptr<FolderLock> lock_;
-  std::unique_ptr<Texts> texts_;
+  Corpus texts_;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::unique_ptr<TokenStream> train_, valid_, test_;
   std::unique_ptr<Batches> batches_;
   std::unique_ptr<Transformer> model_;
   std::unique_ptr<AdamW> optimizer_;
   Schedule schedule_;
-  int64_t total_ = 0, eval_every_ = 1, step_ = 0, predictions_ = 0;
+  int64_t total_ = 0, eval_every_ = 1, step_ = 0, predictions_ = 0, peak_bytes_ = 0;
+  std::vector<double> losses_;  // of all steps
   TrainResult result_;
 };
 
 }  // namespace
 
-TrainResult train(const TrainOptions& options, const fs::path& out, bool resume, const TrainProgress& progress) {
+TrainResult train(const TrainOptions& options, const fs::path& out, bool resume, const TrainProgress& progress,
+                  const fs::path& shared) {
   options.validate();
-  return Training(options, out, resume, progress).run();
+  return Training(options, out, resume, progress, shared).run();
 }
 
 }  // namespace bg

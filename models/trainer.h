@@ -1,16 +1,20 @@
 // Training a language model into a run folder, and reading it back.
 //
 // A run folder holds config.json (all options), tokenizer.json, metrics.jsonl (one line a step), checkpoints/ (the last
-// two and the best), and at the end model.safetensors (the weights with the best validation loss). Every random number
-// is a function of (seed, step): a run that was killed and resumed has the bits of one that was not.
+// two and the best), and at the end model.safetensors (the weights with the best validation loss) and results.json
+// (models/run_log.h reads these). Every random number is a function of (seed, step): a run that was killed and resumed
+// has the bits of one that was not.
 #pragma once
 
 #include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
 #include <string>
 
 #include "models/batches.h"
+#include "models/corpus.h"
 #include "models/tokenizer.h"
 #include "models/transformer.h"
 #include "nn/schedule.h"
@@ -47,6 +51,9 @@ struct Evaluation {
   double byte_ppl() const;
 };
 
+/// What an evaluation of these tokens counts, without a loss. `text` is what was encoded.
+Evaluation count_evaluated(const TokenStream& tokens, std::string_view text, const TrainOptions& options);
+
 /// Every token of the stream that has one before it in its window, once. `text` is what was encoded.
 Evaluation evaluate(Transformer& model, const TokenStream& tokens, std::string_view text, const TrainOptions& options);
 
@@ -60,18 +67,51 @@ struct TrainResult {
   bool interrupted = false;              ///< stopped before the last step, with a checkpoint of the step reached
 };
 
-/// Reports of a running training: one line for people, or nothing.
+/// Where a running training is.
+struct TrainState {
+  int64_t step = 0, total = 0;
+  bool validating = false;  ///< the step is done, the validation after it is not
+  double loss = 0;          ///< of the last step
+  std::optional<double> val_loss;
+  double tokens_per_s = 0, seconds_left = 0;
+  std::span<const double> losses;          ///< of all steps so far; valid during the call
+  std::string run;                         ///< of several: which one this is
+  std::optional<double> all_seconds_left;  ///< of several: until the last one ends
+  std::string text() const;                ///< in one line
+};
+
+/// "1h02m" or "3m07s".
+std::string duration_text(double seconds);
+
+/// Reports of a running training, for people, or nothing.
 struct TrainProgress {
-  std::function<void(const std::string&)> say = [](const std::string&) {};   ///< events: resumed, saved, warnings
-  std::function<void(const std::string&)> line = [](const std::string&) {};  ///< the state, replaced by the next one
+  std::function<void(const std::string&)> say = [](const std::string&) {};  ///< events: resumed, saved, warnings
+  std::function<void(const TrainState&)> state = [](const TrainState&) {};  ///< after each step, and before validations
   std::function<bool()> stop = [] { return false; };  ///< asked after each step: checkpoint now and end?
 };
 
 /// Trains into folder `out`. Without `resume` the folder must not hold a run; with it, training goes on from the newest
 /// good checkpoint, or from step 0 (and says so) when there is none. Throws Error when a loss is not finite, naming the
-/// step; the last checkpoint stays.
+/// step; the last checkpoint stays. Counts the peak of tensor memory anew (core/storage.h).
+///
+/// Runs on one text with one tokenizer can share work: `shared` is a folder for their token cache, whose
+/// tokenizer.json, if there is one, is taken for new runs in place of making the tokenizer. A run folder stays whole
+/// without it.
 TrainResult train(const TrainOptions& options, const std::filesystem::path& out, bool resume,
-                  const TrainProgress& progress);
+                  const TrainProgress& progress, const std::filesystem::path& shared = {});
+
+/// Throws UsageError in one sentence when the run in `folder` was started with other options than these. Texts may lie
+/// elsewhere, and the vocabulary follows from the tokenizer.
+void check_same_options(const TrainOptions& options, const std::filesystem::path& folder);
+
+/// Which program, libraries and instructions run here: bits are promised for one of these alone.
+nlohmann::json build_facts();
+/// What differs between the build facts of a run and those of this program, in a few words; empty when nothing does.
+/// What an older build did not record counts as equal.
+std::string build_difference(const nlohmann::json& before);
+
+/// Sizes and checksum of training and validation text: by these a run knows its text, wherever it lies.
+nlohmann::json text_facts(const Corpus& corpus);
 
 /// A finished or running run, for evaluation and generation.
 struct Run {

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "autograd/profile.h"
+#include "core/format.h"
 #include "core/kernels/optim.h"
 #include "core/parallel.h"
 #include "core/tensor_ops.h"
@@ -158,7 +159,7 @@ double grad_norm(const NamedParameters& parameters) {
     if (!std::isfinite(squares)) {
       const int64_t bad = num::first_non_finite(g);
       BG_CHECK(bad < 0, "clip_grad_norm", str("the gradient of ", p.path, " is not finite"),
-               bad < 0 ? "" : str(g.flat(bad), " at element ", bad), "finite numbers",
+               bad < 0 ? "" : str(number_text(g.flat(bad)), " at element ", bad), "finite numbers",
                "AnomalyMode to find the op that made it");
     }
     total += squares;

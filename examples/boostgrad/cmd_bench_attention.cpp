@@ -31,9 +31,12 @@ int run(const Flags& f) {
   bench::Cases all;
   for (const std::string& kind : f.kinds) {
     const auto& known = bench::kAttentionKinds;
-    if (std::find(known.begin(), known.end(), kind) == known.end())
-      fail<UsageError>("bench attention", "unknown --kind", str("'", kind, "'"),
-                       str("such as ", near_names(kind, known)[0]));
+    if (std::find(known.begin(), known.end(), kind) == known.end()) {
+      std::string list;
+      for (const std::string& name : known) list += (list.empty() ? "" : ", ") + name;
+      fail<UsageError>("bench attention", "unknown --kind", str("'", kind, "'"), str("one of ", list),
+                       near_names(kind, known)[0]);
+    }
     for (const int64_t seq_len : f.seq_lens)
       for (const int64_t d_head : f.d_heads)
         for (const bool causal : {true, false}) {

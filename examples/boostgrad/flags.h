@@ -29,8 +29,9 @@ struct ModelFlags {
   std::optional<int64_t> rounds, d_model, layers, heads, seq_len;
   std::optional<double> dropout;
 
-  void add(CLI::App& app) {
-    flag(app, "--model", model, "standard, twicing or boosted");
+  /// `with_model` is off where the command itself says which models there are.
+  void add(CLI::App& app, bool with_model = true) {
+    if (with_model) flag(app, "--model", model, "standard, twicing or boosted");
     flag(app, "--rounds", rounds, "attention rounds of a boosted model (default 2)");
     flag(app, "--kv", kv, "boosted: keys and values of later rounds, input or residual");
     flag(app, "--gate", gate, "boosted: none, scalar, linear or mlp");

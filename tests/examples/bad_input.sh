@@ -24,6 +24,7 @@ refused() {
   [ $got -eq "$code" ] || fail "$*: exit $got, not $code: $(head -c 300 err)"
   grep -qE -- "$words" err || fail "$*: no '$words' in: $(head -c 300 err)"
   grep -qE '^boostgrad: \[[^]]*\] ' err || fail "$*: not in the agreed form: $(head -c 300 err)"
+  ! grep -qE '\.\.( |$)' err || fail "$*: two full stops: $(head -c 300 err)"
   [ ! -s out ] || fail "$*: standard output: $(head -c 100 out)"
   [ ! -e new/config.json ] || fail "$*: leaves a run behind"
   rm -rf new
@@ -127,6 +128,11 @@ t 2 'not a folder' text text
 t 1 'Not a directory' text text/below
 
 # Other commands without a run.
+refused 2 'no text' study lm --out new
+refused 2 'no such model.*twice.*twicing' study lm --data text --out new --models twice
+refused 2 'whole' study lm --data text --out new --seeds 1,-2
+refused 2 'no such folder' study lm --out missing --table-only
+refused 1 'not a run folder' study check folder
 refused 1 'not a run folder' eval --run folder --data text
 refused 1 'not a run folder' generate --run missing --prompt x
 refused 2 'no such op' gradcheck --op nope
@@ -141,7 +147,7 @@ refused 2 'bad --repeats' bench ops --repeats 0
 refused 2 'bad --batch-size' bench gemm --batch-size 0
 refused 2 'bad --dtype.*f16.*f32, f64 or both' bench gemm --dtype f16
 refused 2 'no such case.*nope' bench gemm --only nope
-refused 2 'unknown --kind.*bosted.*boosted' bench attention --kind bosted
+refused 2 'unknown --kind.*bosted.*one of standard, twicing, .*Try: boosted' bench attention --kind bosted
 refused 2 'bad --seq-len' bench attention --seq-len 0
 refused 2 'whole number' bench attention --d-head x
 refused 2 'bad --causal' bench attention --causal maybe
@@ -156,10 +162,12 @@ succeeds train --data text --out run $(tiny) --steps 4 --save-every 2 --json
 [ "$(wc -l <out)" -eq 1 ] || fail "train --json: $(cat out)"
 first=$(grep -o '"train_loss":[^,]*' out)
 succeeds train --out run --resume --json
+grep -q 'the run is finished.*cannot be made longer' err || fail "silent about a finished run: $(cat err)"
 [ "$(grep -o '"train_loss":[^,]*' out)" = "$first" ] || fail "a finished run reports another loss: $(cat out)"
 # shellcheck disable=SC2046
 refused 2 'already holds a run' train --data text --out run $(tiny) --steps 4
 refused 2 'another lr' train --out run --resume --lr 0.5
+refused 2 'another steps.*cannot be made longer' train --out run --resume --steps 20
 refused 2 'another model' train --out run --resume --d-model 32
 printf 'quite another text, long enough for a sequence\n' >other
 refused 2 'another text' train --out run --resume --data other
@@ -209,7 +217,11 @@ refused 2 'without its config.json' train --data text --out broken $(tiny) --ste
 # A loss that is no number.
 # shellcheck disable=SC2046
 timeout 60 "$boostgrad" train --data text --out nan $(tiny) --steps 50 --lr 1e30 --save-every 1 >out 2>err
-[ $? -eq 1 ] && grep -qE 'not finite at step [0-9]+' err || fail "not finite: $(tail -1 err)"
+[ $? -eq 1 ] && grep -qE 'not finite at step [0-9]+.*the checkpoint of step [0-9]+ is kept' err ||
+  fail "not finite: $(tail -1 err)"
+# shellcheck disable=SC2046
+timeout 60 "$boostgrad" train --data text --out nan2 $(tiny) --steps 50 --lr 1e30 >out 2>err
+grep -qE 'not finite at step [0-9]+: got [^-].*there is no checkpoint yet' err || fail "not finite: $(tail -1 err)"
 
 # Disks: full, and a limited file size. What was there stays whole.
 if [ -c /dev/full ]; then

@@ -21,8 +21,8 @@ struct Stop {};  // thrown out of a running training: an interruption at a known
 
 TrainProgress stopping_at(int64_t step) {
   TrainProgress p;
-  p.line = [step](const std::string& text) {
-    if (text.starts_with(str("step ", step, "/"))) throw Stop();
+  p.state = [step](const TrainState& s) {
+    if (s.step == step) throw Stop();
   };
   return p;
 }
@@ -208,7 +208,7 @@ TEST_CASE("a second process in the same folder, and a tokenizer of another run, 
   Scratch run;
   TrainProgress p;
   std::string message;
-  p.line = [&](const std::string&) {
+  p.state = [&](const TrainState&) {
     try {
       train(small_run(4), run.path, true, {});
     } catch (const Error& e) {

@@ -1,0 +1,166 @@
+// boostgrad study: grids of language models, and whether their runs can be repeated.
+#include <cstdio>
+#include <iostream>
+
+#include "core/storage.h"
+#include "examples/boostgrad/bench/measure.h"
+#include "examples/boostgrad/bench/train_step.h"
+#include "examples/boostgrad/commands.h"
+#include "examples/boostgrad/train_flags.h"
+#include "examples/boostgrad/train_terminal.h"
+#include "models/study.h"
+
+namespace bg {
+namespace {
+
+// -- study lm ---------------------------------------------------------------------------------------------------------
+
+struct LmFlags {
+  TrainFlags train;
+  CommonFlags common;
+  std::string out;
+  std::vector<std::string> models;
+  std::vector<uint64_t> seeds;
+  bool table_only = false, no_timing = false;
+};
+
+// Training steps of all models in turns: what else the machine does then meets all of them alike.
+StudyTiming measure_in_turns(const Study& study) {
+  constexpr int kWarmUp = 2, kRounds = 7;
+  std::vector<std::unique_ptr<bench::TrainStep>> steps;
+  std::vector<std::vector<double>> seconds(study.rows.size());
+  StudyTiming timing;
+  timing.threads = num_threads();
+  timing.build = build_facts();
+  for (const StudyRow& row : study.rows) {
+    const size_t before = memory_stats().live_bytes;
+    reset_peak_bytes();
+    steps.push_back(std::make_unique<bench::TrainStep>(row.config, study.batch_size));
+    for (int i = 0; i < kWarmUp; ++i) steps.back()->run();
+    timing.models[row.name] = {row.config, {0, static_cast<int64_t>(memory_stats().peak_bytes - before)}};
+  }
+  for (int round = 0; round < kRounds; ++round) {
+    std::fprintf(stderr, "step times, round %d of %d\n", round + 1, kRounds);
+    for (size_t i = 0; i < steps.size(); ++i) seconds[i].push_back(steps[i]->run().total());
+  }
+  for (size_t i = 0; i < steps.size(); ++i)
+    timing.models[study.rows[i].name].second.step_seconds = bench::median(seconds[i]);
+  return timing;
+}
+
+int run_lm(const LmFlags& f) {
+  f.common.apply();
+  const std::string data = f.train.data.value_or("");
+  if (f.table_only) {
+    if (!std::filesystem::is_directory(f.out))
+      fail<UsageError>("study", "no such folder", str("'", f.out, "'"), "the --out of a study");
+  } else {
+    StudyOptions o;
+    o.train = f.train.start();
+    f.train.apply(o.train);
+    if (!f.models.empty()) o.models = f.models;
+    if (!f.seeds.empty()) o.seeds = f.seeds;
+    o.out = f.out;
+    const bool done = run_study(o, terminal_progress());
+    end_progress_line();
+    if (!done) {
+      const std::string text = error_text("study", "interrupted, with a checkpoint", {}, {}, "the same command again");
+      std::fprintf(stderr, "boostgrad: %s\n", text.c_str());
+      return kInterruptedCode;
+    }
+  }
+  const std::vector<std::string> models = f.table_only || !f.models.empty() ? f.models : StudyOptions().models;
+  const std::vector<uint64_t> seeds = f.table_only || !f.seeds.empty() ? f.seeds : StudyOptions().seeds;
+  auto read = [&] { return read_study(f.out, models, seeds, data); };
+  Study study = read();
+  const bool timed =
+      std::all_of(study.rows.begin(), study.rows.end(), [](const auto& r) { return r.timing.has_value(); });
+  if (!f.table_only && !f.no_timing && !timed) {
+    measure_in_turns(study).save(f.out);
+    study = read();
+  }
+  if (f.no_timing)
+    for (StudyRow& row : study.rows) row.timing.reset();
+  if (f.common.json) {
+    for (const nlohmann::ordered_json& j : study.to_json()) std::cout << j.dump() << "\n";
+  } else {
+    std::cout << study.to_string();
+  }
+  return 0;
+}
+
+Command::Run set_up_lm(CLI::App& app) {
+  auto f = std::make_shared<LmFlags>();
+  app.add_option("--out", f->out, "folder of the study, with a run folder for each model and seed")->required();
+  app.add_option(
+         "--models", f->models,
+         str("comma-separated: ", kStudyModelForms,
+             "; wider: standard with a boosted model's parameters (default standard,twicing,wider,boosted-input,"
+             "boosted-residual)"))
+      ->delimiter(',');
+  app.add_option("--seeds", f->seeds, "comma-separated (default 42,123)")->delimiter(',');
+  f->train.add(app, false);
+  app.add_flag("--table-only", f->table_only, "only the table of the runs that are finished, all of them by default");
+  app.add_flag("--no-timing", f->no_timing, "without step times and memory, which are measured at the end");
+  f->common.add(app);
+  return [f] { return run_lm(*f); };
+}
+
+// -- study check ------------------------------------------------------------------------------------------------------
+
+struct CheckFlags {
+  CommonFlags common;
+  std::string run, data;
+  int64_t steps = 200;
+};
+
+int run_check(const CheckFlags& f) {
+  f.common.apply();
+  const RunCheck c = check_run(f.run, f.steps, f.data, terminal_progress());
+  end_progress_line();
+  const bool same = c.first_different == 0;
+  if (f.common.json) {
+    nlohmann::ordered_json j{{"run", f.run}, {"steps", c.compared}, {"equal", same}};
+    if (!same) {
+      j["first_different"] = c.first_different;
+      j["stored"] = c.stored;
+      j["now"] = c.now;
+    }
+    if (!c.other_build.empty()) j["other_build"] = c.other_build;
+    std::cout << j.dump() << "\n";
+  } else {
+    if (same)
+      std::printf("%s: the training losses of the first %lld steps are equal to the bit\n", f.run.c_str(),
+                  static_cast<long long>(c.compared));
+    else
+      std::printf("%s: step %lld is the first that differs: training loss %.17g in the run, %.17g now\n", f.run.c_str(),
+                  static_cast<long long>(c.first_different), c.stored, c.now);
+    if (!c.other_build.empty())
+      std::printf("  the run was made by another build or machine: %s\n", c.other_build.c_str());
+  }
+  return same ? 0 : 1;
+}
+
+Command::Run set_up_check(CLI::App& app) {
+  auto f = std::make_shared<CheckFlags>();
+  app.add_option("run", f->run, "run folder")->required();
+  app.add_option("--data", f->data, "where the text of the run lies (default: where it was)");
+  app.add_option("--steps", f->steps, "steps to train again (default 200)");
+  f->common.add(app);
+  return [f] { return run_check(*f); };
+}
+
+const Command command("study", "grids of language models, and repeating their runs", [](CLI::App& app) -> Command::Run {
+  auto chosen = std::make_shared<Command::Run>();
+  auto add = [&](const char* name, const char* what, const Command::SetUp& set_up) {
+    CLI::App* sub = app.add_subcommand(name, what);
+    sub->callback([chosen, run = set_up(*sub)] { *chosen = run; });
+  };
+  app.require_subcommand(1);
+  add("lm", "train a grid of models and seeds, or go on with it, and print its table", set_up_lm);
+  add("check", "train the first steps of a run again and compare the losses, bit by bit", set_up_check);
+  return [chosen] { return (*chosen)(); };
+});
+
+}  // namespace
+}  // namespace bg

@@ -1,0 +1,575 @@
+#include "models/study.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <numeric>
+
+#include "core/atomic_file.h"
+#include "core/folder_lock.h"
+#include "core/format.h"
+#include "core/mapped_file.h"
+#include "models/flops.h"
+#include "models/footprint.h"
+
+namespace bg {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+// -- Names ------------------------------------------------------------------------------------------------------------
+
+namespace {
+
+template <class E, size_t N>
+bool take(std::vector<std::string>& words, const EnumNames<E, N>& names, E& value) {
+  if (words.empty() || std::find(names.names.begin(), names.names.end(), words[0]) == names.names.end()) return false;
+  value = names.parse(words[0]);
+  words.erase(words.begin());
+  return true;
+}
+
+// mROUNDS
+bool take_rounds(std::vector<std::string>& words, int64_t& rounds) {
+  if (words.empty() || words[0].size() < 2 || words[0][0] != 'm') return false;
+  const char *begin = words[0].data() + 1, *end = words[0].data() + words[0].size();
+  const auto [stop, error] = std::from_chars(begin, end, rounds);
+  if (error != std::errc() || stop != end) return false;
+  words.erase(words.begin());
+  return true;
+}
+
+// The boosted model of a name, or the standard or twicing one, and whether it is the wider one that is meant.
+struct Named {
+  TransformerConfig config;
+  bool wider = false;
+};
+
+Named parse_name(const std::string& name, const TransformerConfig& base) {
+  auto bad = [&] { fail<UsageError>("study", "no such model", str("'", name, "'"), kStudyModelForms); };
+  std::vector<std::string> words(1);
+  for (const char c : name) {
+    if (c == '-')
+      words.emplace_back();
+    else
+      words.back() += c;
+  }
+  Named n{base};
+  if (words[0] == "post") {
+    n.config.norm = nn::NormPlace::post;
+    words.erase(words.begin());
+  }
+  n.wider = !words.empty() && words[0] == "wider";
+  if (n.wider) {
+    words.erase(words.begin());
+    n.config.model = nn::AttentionKind::boosted;
+  } else if (!take(words, nn::kAttentionNames, n.config.model)) {
+    bad();
+  }
+  if (n.config.model == nn::AttentionKind::boosted) {
+    take_rounds(words, n.config.rounds);
+    take(words, nn::kKvNames, n.config.kv);
+    take(words, nn::kGateNames, n.config.gate);
+  }
+  if (!words.empty()) bad();
+  return n;
+}
+
+// "boosted-residual-s42"
+std::string run_name(const std::string& model, uint64_t seed) { return str(model, "-s", seed); }
+
+struct RunName {
+  std::string model;
+  uint64_t seed = 0;
+};
+std::optional<RunName> parse_run_name(const std::string& folder) {
+  const size_t at = folder.rfind("-s");
+  if (at == std::string::npos) return {};
+  RunName n{folder.substr(0, at)};
+  const char *begin = folder.data() + at + 2, *end = folder.data() + folder.size();
+  const auto [stop, error] = std::from_chars(begin, end, n.seed);
+  if (error != std::errc() || stop != end || run_name(n.model, n.seed) != folder) return {};
+  try {
+    parse_name(n.model, {});
+  } catch (const UsageError&) {
+    return {};
+  }
+  return n;
+}
+
+}  // namespace
+
+int64_t wider_width(const TransformerConfig& boosted) {
+  TransformerConfig c = boosted;
+  c.model = nn::AttentionKind::standard;
+  const double least = parameter_count(boosted);
+  while (parameter_count(c) < least || c.d_model % c.heads != 0) c.d_model += 4;
+  return c.d_model;
+}
+
+TransformerConfig study_model(const std::string& name, const TransformerConfig& base) {
+  Named n = parse_name(name, base);
+  n.config.validate();
+  if (!n.wider) return n.config;
+  TransformerConfig c = base;
+  c.norm = n.config.norm;
+  c.model = nn::AttentionKind::standard;
+  c.d_model = wider_width(n.config);
+  c.validate();
+  return c;
+}
+
+// -- Training ---------------------------------------------------------------------------------------------------------
+
+namespace {
+
+struct Planned {
+  std::string name;
+  TrainOptions options;
+  fs::path folder;
+  bool finished = false;
+  int64_t steps = 0;  // done
+};
+
+// The tokenizer of all runs, in `shared`. It is a function of text and option, so one that an existing run has is as
+// good as one made anew.
+std::unique_ptr<Tokenizer> shared_tokenizer(const StudyOptions& o, const Corpus& corpus, const json& facts,
+                                            const TrainProgress& progress) {
+  const fs::path shared = o.out / "shared", made = shared / "tokenizer.json", what = shared / "made_from.json";
+  const std::string from = json{{"text", facts}, {"tokenizer", o.train.tokenizer}}.dump() + "\n";
+  make_folders(shared);
+  remove_stale_temporaries(shared);
+  if (fs::exists(what) && fs::exists(made)) {
+    const MappedFile before(what);
+    if (before.bytes() != from)
+      fail<UsageError>("study", str("the study in ", o.out.string(), " was started with another text or tokenizer"),
+                       from.substr(0, from.size() - 1),
+                       std::string(before.bytes().substr(0, before.bytes().size() - 1)), "another --out");
+    return Tokenizer::load(made);
+  }
+  std::unique_ptr<Tokenizer> tokenizer;
+  for (const std::string& model : o.models)
+    for (const uint64_t seed : o.seeds) {
+      const fs::path run = o.out / run_name(model, seed);
+      if (!tokenizer && is_run(run)) tokenizer = Tokenizer::load(run / "tokenizer.json");
+    }
+  if (!tokenizer) {
+    progress.say(str("tokenizer ", o.train.tokenizer, " of ", corpus.train.size(), " bytes"));
+    tokenizer = make_tokenizer(o.train.tokenizer, corpus.train);
+  }
+  tokenizer->save(made);
+  write_file_atomically(what, from);
+  return tokenizer;
+}
+
+std::vector<Planned> plan(const StudyOptions& o, const json& text, int64_t vocab, const TrainProgress& progress) {
+  std::vector<Planned> runs;
+  TransformerConfig base = o.train.model;
+  base.vocab = vocab;
+  for (const uint64_t seed : o.seeds)
+    for (const std::string& name : o.models) {
+      Planned p{name, o.train, o.out / run_name(name, seed)};
+      p.options.model = study_model(name, base);
+      p.options.seed = seed;
+      p.options.validate();
+      if (is_run(p.folder)) {
+        check_same_options(p.options, p.folder);
+        const RunLog log = read_run_log(p.folder);
+        if (log.text != text)
+          fail<UsageError>("study", str("the run in ", p.folder.string(), " was started on another text"), text.dump(),
+                           log.text.dump(), "another --data or --out");
+        if (const std::string other = build_difference(log.build); !other.empty())
+          progress.say(str(run_name(name, seed), " was started by another build or machine (", other,
+                           "): bits may differ from a run that is made here"));
+        p.finished = log.finished;
+        p.steps = log.steps();
+      }
+      runs.push_back(std::move(p));
+    }
+  return runs;
+}
+
+void check_distinct(const StudyOptions& o) {
+  auto check = [](auto list, const char* option) {
+    if (list.empty()) fail<UsageError>("study", str("no ", option), "an empty list", "at least one");
+    std::sort(list.begin(), list.end());
+    const auto twice = std::adjacent_find(list.begin(), list.end());
+    if (twice != list.end()) fail<UsageError>("study", str(option, " names one twice"), str(*twice), "each once");
+  };
+  check(o.models, "--models");
+  check(o.seeds, "--seeds");
+  for (const std::string& name : o.models) parse_name(name, o.train.model);
+}
+
+}  // namespace
+
+bool run_study(const StudyOptions& o, const TrainProgress& progress) {
+  check_distinct(o);
+  make_folders(o.out);
+  const FolderLock lock(o.out);
+  std::vector<Planned> runs;
+  {
+    const Corpus corpus = load_corpus(o.train.data);
+    const json text = text_facts(corpus);
+    const int64_t vocab = shared_tokenizer(o, corpus, text, progress)->vocab_size();
+    runs = plan(o, text, vocab, progress);
+  }
+  for (size_t i = 0; i < runs.size(); ++i) {
+    Planned& run = runs[i];
+    if (run.finished) {
+      complete_results(run.folder, o.train.data);
+      continue;
+    }
+    const std::string label = str("run ", i + 1, "/", runs.size(), " ", run.folder.filename().string());
+    progress.say(label);
+    TrainProgress of_run = progress;
+    of_run.say = [&](const std::string& text) { progress.say("  " + text); };
+    of_run.state = [&](const TrainState& of_this) {
+      TrainState s = of_this;
+      s.run = label;
+      // the others take time by their work: the same number of steps, of other models
+      const double per_flop = s.seconds_left / std::max<double>(1, static_cast<double>(s.total - s.step)) /
+                              flops_per_token(run.options.model);
+      double others = 0;
+      for (size_t j = i + 1; j < runs.size(); ++j)
+        if (!runs[j].finished)
+          others += flops_per_token(runs[j].options.model) * static_cast<double>(s.total - runs[j].steps);
+      if (s.step < s.total) s.all_seconds_left = s.seconds_left + per_flop * others;
+      progress.state(s);
+    };
+    if (train(run.options, run.folder, is_run(run.folder), of_run, o.out / "shared").interrupted) return false;
+    if (progress.stop()) return i + 1 == runs.size();
+  }
+  return true;
+}
+
+// -- Timing -----------------------------------------------------------------------------------------------------------
+
+std::optional<Timing> StudyTiming::of(const std::string& name, const TransformerConfig& config) const {
+  const auto found = models.find(name);
+  if (found == models.end() || !(found->second.first == config)) return {};
+  return found->second.second;
+}
+
+void StudyTiming::save(const fs::path& study) const {
+  json all = json::object();
+  for (const auto& [name, model] : models)
+    all[name] = {{"model", model.first.to_json()},
+                 {"step_seconds", model.second.step_seconds},
+                 {"peak_bytes", model.second.peak_bytes}};
+  write_file_atomically(study / "timing.json",
+                        json{{"threads", threads}, {"build", build}, {"models", all}}.dump(2) + "\n");
+}
+
+StudyTiming StudyTiming::load(const fs::path& study) {
+  StudyTiming t;
+  const fs::path path = study / "timing.json";
+  if (!fs::exists(path)) return t;
+  const MappedFile file(path);
+  try {
+    const json j = json::parse(file.bytes());
+    t.threads = j.at("threads").get<int>();
+    t.build = j.at("build");
+    for (const auto& [name, m] : j.at("models").items())
+      t.models[name] = {TransformerConfig::from_json(m.at("model")),
+                        {m.at("step_seconds").get<double>(), m.at("peak_bytes").get<int64_t>()}};
+  } catch (const json::exception& e) {
+    fail("study", "damaged timing.json", path.string(), e.what(), "remove it: the times are measured again");
+  }
+  return t;
+}
+
+// -- The table --------------------------------------------------------------------------------------------------------
+
+namespace {
+
+struct Stat {
+  double mean = 0, sd = 0;  // of a sample: divided by n - 1
+  int n = 0;
+};
+
+Stat stat(const std::vector<double>& v) {
+  Stat s;
+  s.n = static_cast<int>(v.size());
+  for (const double x : v) s.mean += x / s.n;
+  for (const double x : v) s.sd += (x - s.mean) * (x - s.mean);
+  s.sd = s.n > 1 ? std::sqrt(s.sd / (s.n - 1)) : 0;
+  return s;
+}
+
+std::string stat_text(const std::optional<Stat>& s, int digits, bool sign = false) {
+  if (!s) return "-";
+  const std::string mean = formatted(sign ? "%+.*f" : "%.*f", digits, s->mean);
+  return s->n > 1 ? mean + formatted(" +- %.*f", digits, s->sd) : mean;
+}
+
+ordered_json stat_json(const Stat& s) { return {{"mean", s.mean}, {"sd", s.sd}, {"n", s.n}}; }
+
+using Ppl = double (Evaluation::*)() const;
+constexpr std::pair<const char*, Ppl> kPpls[] = {{"perplexity", &Evaluation::token_ppl},
+                                                 {"word_perplexity", &Evaluation::word_ppl},
+                                                 {"byte_perplexity", &Evaluation::byte_ppl}};
+
+// As the paper has it: validation by the last weights, test by the best.
+const Evaluation& valid_of(const RunResults& r) { return r.valid_last; }
+
+bool has_test(const StudyRow& row) {
+  return std::all_of(row.runs.begin(), row.runs.end(), [](const auto& run) { return run.second.test.has_value(); });
+}
+
+std::optional<Stat> ppl_stat(const StudyRow& row, Ppl ppl, bool test) {
+  if (test && !has_test(row)) return {};
+  std::vector<double> v;
+  for (const auto& [seed, r] : row.runs) v.push_back(((test ? *r.test : valid_of(r)).*ppl)());
+  return stat(v);
+}
+
+// Percent by which the row's perplexity a token is above the other's, seed by seed.
+std::optional<Stat> difference(const StudyRow& row, const StudyRow& other, bool test) {
+  std::vector<double> v;
+  for (const auto& [seed, r] : row.runs)
+    for (const auto& [other_seed, o] : other.runs)
+      if (seed == other_seed)
+        v.push_back(100 * std::expm1((test ? *r.test : valid_of(r)).loss - (test ? *o.test : valid_of(o)).loss));
+  return v.empty() ? std::nullopt : std::optional(stat(v));
+}
+
+// The standard model that a row is held against: that of the same norm.
+const StudyRow* baseline(const std::vector<StudyRow>& rows, const StudyRow& row) {
+  const std::string name = row.name.starts_with("post-") ? "post-standard" : "standard";
+  for (const StudyRow& r : rows)
+    if (r.name == name) return &r;
+  return nullptr;
+}
+
+std::string markdown(const std::vector<std::vector<std::string>>& lines) {
+  std::vector<size_t> width(lines[0].size());
+  for (const auto& line : lines)
+    for (size_t i = 0; i < line.size(); ++i) width[i] = std::max(width[i], line[i].size());
+  std::string text;
+  for (size_t n = 0; n < lines.size(); ++n) {
+    for (size_t i = 0; i < width.size(); ++i) {
+      const std::string pad(width[i] - lines[n][i].size(), ' ');
+      text += str(i == 0 ? "| " : " | ", i == 0 ? lines[n][i] + pad : pad + lines[n][i]);
+    }
+    text += " |\n";
+    if (n > 0) continue;
+    for (size_t i = 0; i < width.size(); ++i) text += str("|", std::string(width[i] + 1, '-'), i == 0 ? "-" : ":");
+    text += "|\n";
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string Study::to_string() const {
+  if (rows.empty()) return "no finished run\n";
+  const bool test = std::all_of(rows.begin(), rows.end(), has_test);
+  const bool timed = std::any_of(rows.begin(), rows.end(), [](const StudyRow& r) { return r.timing.has_value(); });
+  std::vector<std::string> head{"model", "parameters", "seeds", "validation ppl"};
+  if (test) head.push_back("test ppl");
+  head.push_back("to standard, %");
+  if (timed) head.insert(head.end(), {"step, s", "of standard's", "memory, MB"});
+  std::vector<std::string> head2{"model", "validation a word", "a byte"};
+  if (test) head2.insert(head2.end(), {"test a word", "a byte"});
+  std::vector<std::vector<std::string>> lines{head}, lines2{head2};
+  for (const StudyRow& row : rows) {
+    std::string seeds;
+    for (const auto& [seed, r] : row.runs) seeds += str(seeds.empty() ? "" : " ", seed);
+    std::vector<std::string> line{row.name, str(row.runs[0].second.parameters), seeds,
+                                  stat_text(ppl_stat(row, &Evaluation::token_ppl, false), 2)};
+    if (test) line.push_back(stat_text(ppl_stat(row, &Evaluation::token_ppl, true), 2));
+    const StudyRow* base = baseline(rows, row);
+    line.push_back(base && base != &row ? stat_text(difference(row, *base, test), 2, true) : "-");
+    if (timed) {
+      line.push_back(row.timing ? formatted("%.3f", row.timing->step_seconds) : "-");
+      line.push_back(row.timing && base && base->timing
+                         ? formatted("%.2f", row.timing->step_seconds / base->timing->step_seconds)
+                         : "-");
+      line.push_back(row.timing ? formatted("%.0f", static_cast<double>(row.timing->peak_bytes) / 1e6) : "-");
+    }
+    lines.push_back(line);
+    std::vector<std::string> line2{row.name};
+    for (const bool of_test : {false, true}) {
+      if (of_test && !test) continue;
+      line2.push_back(stat_text(ppl_stat(row, &Evaluation::word_ppl, of_test), 2));
+      line2.push_back(stat_text(ppl_stat(row, &Evaluation::byte_ppl, of_test), 4));
+    }
+    lines2.push_back(line2);
+  }
+  std::string text = markdown(lines) + "\n" + markdown(lines2);
+  text += str("\nPerplexity (ppl) of validation by the last weights",
+              test ? ", of test by those of the best validation" : "",
+              "; mean +- standard deviation over the seeds. The difference is of the ", test ? "test" : "validation",
+              " perplexity a token, seed by seed, to the standard model with the same place of the norm.\n");
+  if (timed)
+    text += str("Step: median of training steps of ", batch_size, " sequences, the models in turns, on ", threads,
+                " threads; memory: most bytes in tensors during one.\n");
+  for (const std::string& missing : unfinished) text += "Not finished: " + missing + "\n";
+  return text;
+}
+
+std::vector<ordered_json> Study::to_json() const {
+  std::vector<ordered_json> all;
+  const bool test = !rows.empty() && std::all_of(rows.begin(), rows.end(), has_test);
+  for (const StudyRow& row : rows) {
+    ordered_json j{{"kind", "row"}, {"model", row.name}, {"parameters", row.runs[0].second.parameters}};
+    j["seeds"] = ordered_json::array();
+    for (const auto& [seed, r] : row.runs) j["seeds"].push_back(seed);
+    for (const bool of_test : {false, true})
+      for (const auto& [key, ppl] : kPpls)
+        if (const auto s = ppl_stat(row, ppl, of_test)) j[of_test ? "test" : "valid"][key] = stat_json(*s);
+    const StudyRow* base = baseline(rows, row);
+    if (base && base != &row)
+      if (const auto d = difference(row, *base, test)) {
+        j["difference_percent"] = stat_json(*d);
+        j["difference_percent"]["against"] = base->name;
+        j["difference_percent"]["text"] = test ? "test" : "valid";
+      }
+    if (row.timing) {
+      j["step_seconds"] = row.timing->step_seconds;
+      if (base && base->timing) j["step_ratio"] = row.timing->step_seconds / base->timing->step_seconds;
+      j["peak_bytes"] = row.timing->peak_bytes;
+      j["timing_threads"] = threads;
+    }
+    all.push_back(j);
+  }
+  for (const StudyRow& row : rows)
+    for (const auto& [seed, r] : row.runs) {
+      ordered_json j{{"kind", "run"}, {"model", row.name}, {"seed", seed}, {"folder", run_name(row.name, seed)}};
+      const json results = r.to_json();
+      for (const auto& [key, value] : results.items()) j[key] = value;
+      all.push_back(j);
+    }
+  return all;
+}
+
+namespace {
+
+// Models in the order of the paper's table: pre-norm first, then by kind.
+bool before(const std::string& a, const std::string& b) {
+  auto rank = [](const std::string& name) {
+    const Named n = parse_name(name, {});
+    const int kind = n.wider ? 2 : n.config.model == nn::AttentionKind::boosted ? 3 : static_cast<int>(n.config.model);
+    return std::tuple(n.config.norm == nn::NormPlace::post, kind, name);
+  };
+  return rank(a) < rank(b);
+}
+
+// What lies in the folder: each model once, in order, and all seeds.
+void find_runs(const fs::path& out, std::vector<std::string>& models, std::vector<uint64_t>& seeds) {
+  std::vector<std::string> all_models;
+  std::vector<uint64_t> all_seeds;
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(out, none)) {
+    const auto n = parse_run_name(entry.path().filename().string());
+    if (!n || !is_run(entry.path())) continue;
+    all_models.push_back(n->model);
+    all_seeds.push_back(n->seed);
+  }
+  std::sort(all_models.begin(), all_models.end(), before);
+  all_models.erase(std::unique(all_models.begin(), all_models.end()), all_models.end());
+  if (models.empty()) models = all_models;
+  if (seeds.empty()) seeds = all_seeds;
+}
+
+// The options that all runs of a study have in common.
+json common_options(const TrainOptions& options) {
+  json j = options.to_json();
+  for (const char* own : {"data", "model", "seed", "save_every"}) j.erase(own);
+  return j;
+}
+
+}  // namespace
+
+Study read_study(const fs::path& out, const std::vector<std::string>& given_models,
+                 const std::vector<uint64_t>& given_seeds, const std::string& data) {
+  std::vector<std::string> models = given_models;
+  std::vector<uint64_t> seeds = given_seeds;
+  const bool asked = !models.empty();
+  find_runs(out, models, seeds);
+  std::sort(seeds.begin(), seeds.end());
+  seeds.erase(std::unique(seeds.begin(), seeds.end()), seeds.end());
+  const StudyTiming timing = StudyTiming::load(out);
+  Study study;
+  study.threads = timing.threads;
+  std::optional<RunLog> first;
+  for (const std::string& name : models) {
+    StudyRow row;
+    row.name = name;
+    for (const uint64_t seed : seeds) {
+      const std::string folder = run_name(name, seed);
+      if (!is_run(out / folder)) {
+        if (asked) study.unfinished.push_back(folder + " (not begun)");
+        continue;
+      }
+      const RunLog log = read_run_log(out / folder);
+      if (!first) first = log;
+      const json expected = common_options(first->options), got = common_options(log.options);
+      for (const auto& [key, value] : got.items())
+        if (value != expected[key])
+          fail<UsageError>(
+              "study",
+              str("the run ", folder, " was trained with another ", key, " than ", first->folder.filename().string()),
+              value.dump(), expected[key].dump(), "a folder for each study");
+      if (log.text != first->text)
+        fail<UsageError>(
+            "study", str("the run ", folder, " was trained on another text than ", first->folder.filename().string()),
+            log.text.dump(), first->text.dump(), "a folder for each study");
+      if (!row.runs.empty() && !(log.options.model == row.config))
+        fail<UsageError>("study", str("the run ", folder, " is of another model than others of its name"),
+                         log.options.model.to_json().dump(), row.config.to_json().dump(), "a folder for each study");
+      study.batch_size = log.options.batch_size;
+      if (!log.finished) {
+        study.unfinished.push_back(str(folder, " (", log.steps(), " steps)"));
+        continue;
+      }
+      row.config = log.options.model;
+      row.runs.emplace_back(seed, log.results ? *log.results : complete_results(out / folder, data));
+    }
+    if (row.runs.empty()) continue;
+    row.timing = timing.of(name, row.config);
+    study.rows.push_back(std::move(row));
+  }
+  return study;
+}
+
+// -- Rerunning --------------------------------------------------------------------------------------------------------
+
+RunCheck check_run(const fs::path& folder, int64_t steps, const std::string& data, const TrainProgress& progress) {
+  if (steps < 1) fail<UsageError>("study", "bad --steps", str(steps), "1 or more");
+  const RunLog log = read_run_log(folder);
+  steps = std::min(steps, log.steps());
+  BG_CHECK(steps > 0, "study", str("the run in ", folder.string(), " has no steps yet"), "", "", "");
+  TrainOptions o = log.options;
+  if (!data.empty()) o.data = data;
+  o.save_every = steps;
+  struct Vanishing {
+    fs::path path = fs::temp_directory_path() / str("boostgrad-check-", getpid());
+    ~Vanishing() {
+      std::error_code ignored;
+      fs::remove_all(path, ignored);
+    }
+  } scratch;
+  TrainProgress of_run = progress;
+  int64_t done = 0;
+  of_run.stop = [&] { return ++done >= steps || progress.stop(); };  // asked once after each step
+  train(o, scratch.path, false, of_run);
+  const std::vector<CurvePoint> now = read_curve(scratch.path);
+  RunCheck check;
+  check.other_build = build_difference(log.build);
+  for (size_t i = 0; i < now.size() && i < static_cast<size_t>(steps); ++i) {
+    ++check.compared;
+    if (now[i].train_loss == log.curve[i].train_loss) continue;
+    check.first_different = now[i].step;
+    check.stored = log.curve[i].train_loss;
+    check.now = now[i].train_loss;
+    break;
+  }
+  return check;
+}
+
+}  // namespace bg

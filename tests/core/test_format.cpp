@@ -1,0 +1,23 @@
+// Text of numbers and curves.
+#include <limits>
+#include <vector>
+
+#include "core/format.h"
+#include "tests/catch.h"
+
+using namespace bg;
+
+TEST_CASE("a sparkline goes from the smallest to the largest value, in the room there is") {
+  CHECK(sparkline(std::vector<double>{8, 1, 2, 3, 4, 5, 6, 7}, 20) == "█▁▂▃▄▅▆▇");
+  CHECK(sparkline(std::vector<double>{8, 8, 1, 1, 4, 5}, 3) == "█▁▅");
+  CHECK(sparkline(std::vector<double>{3, 3}, 5) == "▁▁");
+  CHECK(sparkline(std::vector<double>{1, 2}, 0).empty());
+  CHECK(sparkline({}, 5).empty());
+}
+
+TEST_CASE("a NaN is printed without its sign") {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  CHECK(number_text(nan) == "nan");
+  CHECK(number_text(-nan) == "nan");
+  CHECK(number_text(-0.5) == "-0.5");
+}

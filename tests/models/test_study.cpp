@@ -1,0 +1,288 @@
+// Studies: what a model's name means, which width matches, grids that go on, tables, and runs that are repeated.
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "core/atomic_file.h"
+#include "models/footprint.h"
+#include "models/study.h"
+#include "tests/catch.h"
+#include "tests/match.h"
+#include "tests/models/run_support.h"
+
+using namespace bg;
+using namespace bg::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+StudyOptions small_study(const fs::path& out) {
+  StudyOptions o;
+  o.train = small_run(6);
+  o.train.model.d_model = 8;
+  o.train.model.layers = 1;
+  o.models = {"standard", "boosted-residual"};
+  o.seeds = {1, 2};
+  o.out = out;
+  return o;
+}
+
+std::string content(const fs::path& path) {
+  std::ostringstream out;
+  out << std::ifstream(path).rdbuf();
+  return out.str();
+}
+
+// Replaces the first `from` of a file.
+void edit(const fs::path& path, const std::string& from, const std::string& to) {
+  std::string text = content(path);
+  REQUIRE(text.find(from) != std::string::npos);
+  text.replace(text.find(from), from.size(), to);
+  write_file_atomically(path, text);
+}
+
+}  // namespace
+
+TEST_CASE("a model's name says what differs from the base") {
+  TransformerConfig base;
+  base.kv = Kv::residual;
+  base.gate = Gate::scalar;
+  CHECK(study_model("standard", base) == base);
+  CHECK(study_model("twicing", base).model == nn::AttentionKind::twicing);
+  TransformerConfig c = study_model("boosted", base);
+  CHECK((c.model == nn::AttentionKind::boosted && c.rounds == 2 && c.kv == Kv::residual && c.gate == Gate::scalar));
+  c = study_model("post-boosted-m3-input-mlp", base);
+  CHECK((c.norm == nn::NormPlace::post && c.rounds == 3 && c.kv == Kv::input && c.gate == Gate::mlp));
+  CHECK(study_model("boosted-none", base).gate == Gate::none);
+  CHECK(study_model("post-standard", base).norm == nn::NormPlace::post);
+  for (const char* bad : {"", "standart", "standard-m2", "twicing-input", "boosted-", "boosted-m", "boosted-mx",
+                          "boosted-input-m3", "boosted-input-residual", "post", "post-", "boosted-linear-x"})
+    CHECK_THROWS_WITH(study_model(bad, base), Contains("no such model") && Contains("wider"));
+  CHECK_THROWS_AS(study_model("boosted-m0", base), UsageError);
+}
+
+TEST_CASE("the wider model: the paper's width, that of the preset mini, and other heads") {
+  TransformerConfig paper;
+  paper.vocab = 16384;
+  const TransformerConfig wider = study_model("wider", paper);
+  CHECK(wider.d_model == 288);
+  CHECK(wider.model == nn::AttentionKind::standard);
+  CHECK(parameter_count(wider) == 8789184);
+  CHECK(parameter_count(study_model("boosted", paper)) == 8734208);
+  TransformerConfig mini;
+  mini.vocab = 4096;
+  mini.d_model = 128;
+  CHECK(study_model("wider", mini).d_model == 148);
+  CHECK(study_model("wider-m3", mini).d_model > 148);
+  CHECK(study_model("wider-m3", mini).rounds == mini.rounds);  // as the standard model keeps it
+  CHECK(study_model("wider-scalar", mini).d_model < 148);
+  for (const int64_t heads : {1, 2, 3, 6, 8, 12}) {
+    TransformerConfig c = paper;
+    c.d_model = 48;
+    c.heads = heads;
+    const TransformerConfig w = study_model("wider", c);
+    CHECK(w.d_model % heads == 0);
+    CHECK(w.d_model % 4 == 0);
+    CHECK(parameter_count(w) >= parameter_count(study_model("boosted", c)));
+    TransformerConfig narrower = w;  // one step of both 4 and the heads less is too narrow
+    for (narrower.d_model -= 4; narrower.d_model % heads != 0;) narrower.d_model -= 4;
+    CHECK(parameter_count(narrower) < parameter_count(study_model("boosted", c)));
+  }
+}
+
+TEST_CASE("a study trains each model and seed, and an interrupted one ends with the same bytes") {
+  Scratch whole, broken;
+  CHECK(run_study(small_study(whole.path), {}));
+  TrainProgress p;
+  int stops = 0, calls = 0;
+  p.stop = [&] { return ++calls % 7 == 0; };
+  while (!run_study(small_study(broken.path), p)) REQUIRE(++stops < 20);
+  CHECK(stops > 2);
+  const Study a = read_study(whole.path), b = read_study(broken.path);
+  REQUIRE(a.rows.size() == 2);
+  CHECK(a.rows[0].name == "standard");
+  CHECK(a.rows[1].runs.size() == 2);
+  CHECK(a.to_string() == b.to_string());
+  CHECK_THAT(a.to_string(), Contains("| boosted-residual |") && Contains("+-"));
+  for (const char* run : {"standard-s1", "boosted-residual-s2"})
+    CHECK(content(whole.path / run / "model.safetensors") == content(broken.path / run / "model.safetensors"));
+}
+
+TEST_CASE("a run that train made is a row of the study, and its own results are those of an older build") {
+  Scratch study;
+  StudyOptions o = small_study(study.path);
+  TrainOptions hand = o.train;
+  hand.model.model = nn::AttentionKind::boosted;
+  hand.model.kv = Kv::residual;
+  hand.seed = 2;
+  const fs::path run = study.path / "boosted-residual-s2";
+  train(hand, run, false, {});
+  const std::string results = content(run / "results.json");
+  fs::remove(run / "results.json");
+  const auto before = fs::last_write_time(run / "model.safetensors");
+  CHECK(run_study(o, {}));
+  CHECK(fs::last_write_time(run / "model.safetensors") == before);  // taken, not trained again
+  nlohmann::json made = nlohmann::json::parse(results), found = nlohmann::json::parse(content(run / "results.json"));
+  CHECK(made["peak_bytes"].get<int64_t>() > 0);
+  CHECK(!found.contains("peak_bytes"));  // which cannot be known any more
+  made.erase("peak_bytes");
+  CHECK(made == found);
+}
+
+TEST_CASE("results: validation by last and best weights, test by the best, and a build without them") {
+  Scratch text, run;
+  fs::create_directories(text.path);
+  const Corpus corpus = load_corpus("builtin:");
+  write_file_atomically(text.path / "train.txt", corpus.train.substr(0, 20000));
+  write_file_atomically(text.path / "valid.txt", corpus.valid.substr(0, 3000));
+  write_file_atomically(text.path / "test.txt", corpus.valid.substr(3000, 3000));
+  TrainOptions o = small_run(12);
+  o.data = text.path.string();
+  o.eval_every = 3;
+  o.lr = 2;  // so large that the last weights are not the best
+  const TrainResult t = train(o, run.path, false, {});
+  const RunLog log = read_run_log(run.path);
+  REQUIRE(log.results.has_value());
+  const RunResults r = *log.results;
+  REQUIRE(t.best_step < 12);
+  CHECK(r.best_step == t.best_step);
+  CHECK(r.valid_last.loss == t.val_loss);
+  CHECK(r.valid_best.loss == t.best_val_loss);
+  REQUIRE(r.test.has_value());
+  CHECK(r.test->loss == t.test_loss);
+  CHECK(r.test->bytes == 3000);
+  CHECK(r.test->tokens == 2999);
+  CHECK(r.steps == 12);
+  CHECK(r.parameters == t.parameters);
+  CHECK(r.step_seconds > 0);
+  fs::remove(run.path / "results.json");
+  const RunResults again = complete_results(run.path);
+  CHECK(again.test->loss == r.test->loss);
+  CHECK(again.valid_best.loss == r.valid_best.loss);
+  CHECK(again.best_step == r.best_step);
+  fs::remove(run.path / "model.safetensors");  // what a folder of logs has is enough
+  CHECK(complete_results(run.path).test->loss == r.test->loss);
+  fs::remove(run.path / "results.json");
+  CHECK_THROWS_WITH(complete_results(run.path), Contains("not finished"));
+}
+
+TEST_CASE("a study refuses rows of other options or another text before it trains") {
+  Scratch study;
+  StudyOptions o = small_study(study.path);
+  o.models = {"standard", "twicing"};
+  o.seeds = {1};
+  TrainOptions other = o.train;
+  other.model.model = nn::AttentionKind::twicing;
+  other.seed = 1;
+  other.lr = 0.5;
+  train(other, study.path / "twicing-s1", false, {});
+  CHECK_THROWS_WITH(run_study(o, {}), Contains("twicing-s1") && Contains("another lr"));
+  CHECK(!is_run(study.path / "standard-s1"));
+  other = o.train;
+  other.seed = 1;
+  train(other, study.path / "boosted-s1", false, {});
+  CHECK_THROWS_WITH(read_study(study.path), Contains("another lr"));
+  o.seeds = {1, 1};
+  CHECK_THROWS_WITH(run_study(o, {}), Contains("twice"));
+  o.seeds = {};
+  CHECK_THROWS_WITH(run_study(o, {}), Contains("--seeds"));
+  Scratch second;
+  o = small_study(second.path);
+  o.models = {"standard"};
+  o.seeds = {1};
+  CHECK(run_study(o, {}));
+  o.train.tokenizer = "bpe:300";
+  CHECK_THROWS_WITH(run_study(o, {}), Contains("another"));
+}
+
+TEST_CASE("runs of another machine go on, and what differs is said") {
+  Scratch study;
+  StudyOptions o = small_study(study.path);
+  o.models = {"standard"};
+  o.seeds = {1};
+  TrainProgress p;
+  int calls = 0;
+  p.stop = [&] { return ++calls == 4; };
+  CHECK(!run_study(o, p));
+  const fs::path config = study.path / "standard-s1" / "config.json";
+  edit(config, build_facts()["simd"].get<std::string>(), "ELSEWHERE");
+  std::string said;
+  p.stop = [] { return false; };
+  p.say = [&](const std::string& text) { said += text + "\n"; };
+  CHECK(run_study(o, p));
+  CHECK_THAT(said, Contains("standard-s1") && Contains("SIMD target ELSEWHERE, now") && !Contains("BLAS core"));
+  CHECK_THAT(said, Contains("resumed at step 4"));
+  nlohmann::json older = build_facts();
+  older.erase("simd");  // as before it was recorded
+  CHECK(build_difference(older).empty());
+  older["blas"] = "another";
+  CHECK_THAT(build_difference(older), Contains("BLAS core another, now "));
+}
+
+TEST_CASE("the table: mean and spread over seeds, the paired difference, what is missing") {
+  Scratch study;
+  auto row = [&](const std::string& model, uint64_t seed, double valid_ppl, double test_ppl) {
+    const fs::path run = study.path / str(model, "-s", seed);
+    fs::create_directories(run);
+    TrainOptions o = small_run(6);
+    o.seed = seed;
+    write_file_atomically(run / "config.json", nlohmann::json{{"options", o.to_json()}}.dump());
+    RunResults r;
+    r.parameters = 1000;
+    r.valid_last.loss = r.valid_best.loss = std::log(valid_ppl);
+    r.valid_last.tokens = r.valid_best.tokens = 10;
+    r.valid_last.words = r.valid_best.words = 5;
+    r.valid_last.bytes = r.valid_best.bytes = 20;
+    r.test = r.valid_last;
+    r.test->loss = std::log(test_ppl);
+    write_results(run, r);
+  };
+  row("standard", 1, 10, 20);
+  row("standard", 2, 12, 40);
+  row("boosted-input", 1, 9, 18);
+  row("boosted-input", 2, 11, 38);
+  fs::create_directories(study.path / "notes-s1");  // no model's name
+  StudyTiming timing;
+  timing.threads = 3;
+  timing.models["standard"] = {small_run(6).model, {0.5, 100'000'000}};
+  timing.models["boosted-input"] = {small_run(6).model, {0.625, 123'000'000}};
+  timing.save(study.path);
+  const Study s = read_study(study.path);
+  const std::string table = s.to_string();
+  CHECK_THAT(table,
+             Contains("| standard      |       1000 |   1 2 |  11.00 +- 1.41 | 30.00 +- 14.14 |              - |"));
+  CHECK_THAT(table,
+             Contains("| boosted-input |       1000 |   1 2 |  10.00 +- 1.41 | 28.00 +- 14.14 |  -7.50 +- 3.54 |"));
+  CHECK_THAT(table, Contains("0.625 |          1.25 |        123 |") && Contains("3 threads"));
+  CHECK_THAT(table, Contains("3.3132"));  // a byte: (sqrt(10) + sqrt(12)) / 2
+  const auto json = s.to_json();
+  REQUIRE(json.size() == 6);
+  CHECK(close(json[1]["difference_percent"]["mean"].get<double>(), -7.5, 1e-12));
+  CHECK(json[1]["step_ratio"].get<double>() == 1.25);
+  CHECK(json[5]["kind"] == "run");
+  CHECK(close(json[5]["test"]["perplexity"].get<double>(), 38, 1e-12));
+  const Study asked = read_study(study.path, {"standard", "twicing"}, {1});
+  CHECK(asked.rows.size() == 1);
+  CHECK(asked.rows[0].runs.size() == 1);
+  CHECK_THAT(asked.to_string(), Contains("Not finished: twicing-s1 (not begun)"));
+  timing.models["standard"].first.layers = 7;  // measured of another model
+  timing.save(study.path);
+  CHECK(!read_study(study.path).rows[0].timing.has_value());
+}
+
+TEST_CASE("the first steps of a run are repeated to the bit, and a difference is found") {
+  Scratch run;
+  train(small_run(10), run.path, false, {});
+  RunCheck c = check_run(run.path, 4, {}, {});
+  CHECK(c.compared == 4);
+  CHECK(c.first_different == 0);
+  CHECK(c.other_build.empty());
+  CHECK(check_run(run.path, 200, {}, {}).compared == 10);
+  const double third = read_curve(run.path)[2].train_loss;
+  edit(run.path / "metrics.jsonl", nlohmann::json(third).dump(), nlohmann::json(std::nextafter(third, 0)).dump());
+  c = check_run(run.path, 6, {}, {});
+  CHECK(c.first_different == 3);
+  CHECK(c.now == third);
+  CHECK_THROWS_AS(check_run(run.path, 0, {}, {}), UsageError);
+}

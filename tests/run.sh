@@ -3,7 +3,7 @@
 source "$(dirname "$0")/../examples/setup.sh"
 
 # shellcheck disable=SC2086
-install_packages $needed catch2
+install_packages $needed catch2 gnuplot-nox
 configure -DBUILD_TESTING=ON
 build
 say "Testing (each test's line: build/test.log)"

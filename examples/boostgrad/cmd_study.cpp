@@ -21,7 +21,7 @@ struct LmFlags {
   std::string out;
   std::vector<std::string> models;
   std::vector<uint64_t> seeds;
-  bool table_only = false, no_timing = false;
+  bool table_only = false, timing = false, no_timing = false;
 };
 
 // Training steps of all models in turns: what else the machine does then meets all of them alike.
@@ -75,7 +75,7 @@ int run_lm(const LmFlags& f) {
   Study study = read();
   const bool timed =
       std::all_of(study.rows.begin(), study.rows.end(), [](const auto& r) { return r.timing.has_value(); });
-  if (!f.table_only && !f.no_timing && !timed) {
+  if (f.timing || (!f.table_only && !f.no_timing && !timed)) {
     measure_in_turns(study).save(f.out);
     study = read();
   }
@@ -101,7 +101,10 @@ Command::Run set_up_lm(CLI::App& app) {
   app.add_option("--seeds", f->seeds, "comma-separated (default 42,123)")->delimiter(',');
   f->train.add(app, false);
   app.add_flag("--table-only", f->table_only, "only the table of the runs that are finished, all of them by default");
-  app.add_flag("--no-timing", f->no_timing, "without step times and memory, which are measured at the end");
+  CLI::Option* timing =
+      app.add_flag("--timing", f->timing, "measure step times and memory (again), whatever is finished");
+  app.add_flag("--no-timing", f->no_timing, "without step times and memory, which are measured once at the end")
+      ->excludes(timing);
   f->common.add(app);
   return [f] { return run_lm(*f); };
 }

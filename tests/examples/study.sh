@@ -39,6 +39,8 @@ grep -q 'resumed at step' "$work/broken.log" || fail "no run was resumed: $(cat 
 grep -q 'Step: median' "$work/timed.txt" || fail "no step times: $(cat "$work/timed.txt")"
 (study "$work/broken" --no-timing >"$work/broken.txt" 2>"$work/broken.log")
 cmp "$work/whole.txt" "$work/broken.txt" || fail "another table: $(diff "$work/whole.txt" "$work/broken.txt")"
+"$boostgrad" study lm --out "$work/broken" --table-only --timing --models wider >"$work/table.txt" 2>/dev/null
+grep -q 'Step: median' "$work/table.txt" || fail "not measured again: $(cat "$work/table.txt")"
 "$boostgrad" study lm --out "$work/broken" --table-only --no-timing >"$work/table.txt"
 cmp "$work/whole.txt" "$work/table.txt" || fail "--table-only shows another table"
 

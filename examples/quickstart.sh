@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The main job in one command:  bash examples/quickstart.sh
 # Installs what is missing, builds, verifies the gradients, trains a small standard and a small boosted language model
-# on the same English text, compares them, and lets both write. STEPS=N and DATA=PATH choose another length or text.
+# on the same English text, compares them, lets both write, and shows it all on a page. STEPS=N and DATA=PATH choose another length or text.
 source "$(dirname "$0")/setup.sh"
 models="standard boosted"
 prompt="And it came to pass"
@@ -65,4 +65,11 @@ for model in $models; do
   $boostgrad generate --run "$folder/$model" --prompt "$prompt" --tokens 300 --temperature 0.8 --seed 1
 done
 printf '\n'
+command -v gnuplot >/dev/null || stage gnuplot "Installing gnuplot-nox, for the plots of a report" apt_install gnuplot-nox ||
+  say "No gnuplot, so no report: boostgrad report $folder/{${models// /,}} --out FILE.html writes it once there is one"
+if command -v gnuplot >/dev/null; then
+  # shellcheck disable=SC2086
+  stage report "Writing a page about both" $boostgrad report $(printf "$folder/%s " $models) --out "$folder/report.html" \
+    --prompt "$prompt" --sentence "In the beginning God" && say "To be opened in a browser: $folder/report.html"
+fi
 say "Done. Runs: $folder. One seed of a short run ranks nothing: see README.md, 'What the comparison means'"

@@ -155,12 +155,12 @@ class Page {
   }
 
   static std::string row(const ReportedRun& r) {
-    return str("<tr><td>", html_escaped(r.name), "</td><td class=\"left\">",
-               html_escaped(describe(r.log.options.model) + ", " + r.log.options.tokenizer), "</td><td>", r.parameters,
-               "</td><td>", r.log.options.seed, "</td><td>", r.log.steps(), r.log.finished ? "" : " so far",
-               "</td><td>", r.best_step > 0 ? str(r.best_step) : "-", "</td>", perplexities(r.valid),
-               perplexities(r.test), "<td>", digits(1000 * median_step_seconds(r.log.curve, r.log.options), 0),
-               "</td></tr>\n");
+    return str(
+        "<tr><td>", html_escaped(r.name), "</td><td class=\"left\">",
+        html_escaped(describe(r.log.options.model) + ", " + r.log.options.tokenizer), "</td><td>", r.parameters,
+        "</td><td>", r.log.options.seed, "</td><td>", r.log.steps(), r.log.finished ? "" : " so far", "</td><td>",
+        r.best_step > 0 ? str(r.best_step) : "-", "</td>", perplexities(r.valid), perplexities(r.test), "<td>",
+        r.log.curve.empty() ? "-" : digits(1000 * median_step_seconds(r.log.curve, r.log.options), 0), "</td></tr>\n");
   }
 
   std::string runs() {
@@ -235,8 +235,9 @@ class Page {
     if (out.empty()) return {};
     return section(
         "maps", "Attention maps",
-        paragraph("Each row is a token that attends, each column one that it sees; mean over heads. The "
-                  "stronger the colour, the larger the weight (by its square root, so that small ones show).") +
+        paragraph("Of the first tokens of a sentence: each row is one that attends, each column one that it sees; mean "
+                  "over heads. The stronger the colour, the larger the weight (by its square root, so that small ones "
+                  "show).") +
             out);
   }
 

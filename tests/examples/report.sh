@@ -18,6 +18,7 @@ small='--data builtin: --layers 2 --d-model 16 --heads 2 --seq-len 16 --batch-si
 {
   run 0 train $small --model boosted --kv residual --lr 0.0123 --out "$work/boosted"
   run 0 train $small --model standard --out "$work/standard"
+  run 0 train --preset paper-small $small --tokenizer byte --model boosted --kv input --warmup 2 --out "$work/paper"
 }
 
 # What is refused, before any work.
@@ -35,9 +36,9 @@ PATH=/nowhere "$program" report "$work/boosted" --out "$work/page.html" >"$work/
 [ ! -e "$work/page.html" ] || wrong "something was written"
 command -v gnuplot >/dev/null || exit 0
 
-run 0 report "$work/boosted" "$work/standard" --out "$work/page.html" --tokens 64 --sentence 'the <b>cat</b> & "dog"' \
+run 0 report "$work/boosted" "$work/standard" "$work/paper" --out "$work/page.html" --tokens 64 --sentence 'the <b>cat</b> & "dog"' \
   --prompt 'the cat' --json
-[ "$(grep -c '"analysis"' "$work/out")" = 2 ] || wrong "not one line of JSON a run"
+[ "$(grep -c '"analysis"' "$work/out")" = 3 ] || wrong "not one line of JSON a run"
 for id in runs curves inside maps tokens samples reproduce; do
   grep -q "<section id=\"$id\">" "$work/page.html" || wrong "no section $id"
 done
@@ -46,11 +47,14 @@ grep -q 'the &lt;b&gt;cat&lt;/b&gt; &amp; &quot;dog&quot;' "$work/page.html" || 
 [ "$(wc -c <"$work/page.html")" -lt 1000000 ] || wrong "the page is large"
 
 # The page gives the command that makes a run again: the same losses, bit for bit.
-again=$(sed -n 's/.*<pre>boostgrad \(train .*--out boosted .*\)<\/pre>.*/\1/p' "$work/page.html")
-[ -n "$again" ] || wrong "no command for the run"
-(cd "$work" && mkdir again && cd again && eval "\"$program\" $again" >"$work/out" 2>"$work/err") || wrong "the command fails: $again"
 losses() { sed 's/.*"train_loss":\([^,}]*\).*/\1/' "$1/metrics.jsonl"; }
-[ "$(losses "$work/boosted")" = "$(losses "$work/again/boosted")" ] || wrong "the command makes another run"
+mkdir "$work/again"
+for name in boosted paper; do
+  again=$(sed -n "s/.*<pre>boostgrad \(train .*--out $name .*\)<\/pre>.*/\1/p" "$work/page.html")
+  [ -n "$again" ] || wrong "no command for $name"
+  (cd "$work/again" && eval "\"$program\" $again" >"$work/out" 2>"$work/err") || wrong "the command fails: $again"
+  [ "$(losses "$work/$name")" = "$(losses "$work/again/$name")" ] || wrong "the command makes another run: $again"
+done
 
 # Every element that is opened is closed, in its turn.
 if command -v python3 >/dev/null; then

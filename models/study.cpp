@@ -135,7 +135,7 @@ struct Planned {
 };
 
 // The tokenizer of all runs, in `shared`. It is a function of text and option, so one that an existing run has is as
-// good as one made anew.
+// good as one made anew; and so is its token cache, which knows by checksums what it was made from.
 std::unique_ptr<Tokenizer> shared_tokenizer(const StudyOptions& o, const Corpus& corpus, const json& facts,
                                             const TrainProgress& progress) {
   const fs::path shared = o.out / "shared", made = shared / "tokenizer.json", what = shared / "made_from.json";
@@ -154,7 +154,16 @@ std::unique_ptr<Tokenizer> shared_tokenizer(const StudyOptions& o, const Corpus&
   for (const std::string& model : o.models)
     for (const uint64_t seed : o.seeds) {
       const fs::path run = o.out / run_name(model, seed);
-      if (!tokenizer && is_run(run)) tokenizer = Tokenizer::load(run / "tokenizer.json");
+      if (tokenizer || !is_run(run)) continue;
+      const RunLog log = read_run_log(run);
+      if (log.text != facts || log.options.tokenizer != o.train.tokenizer) continue;  // is refused later
+      tokenizer = Tokenizer::load(run / "tokenizer.json");
+      make_folders(shared / "cache");
+      std::error_code none;  // without a cache it is made
+      for (const auto& file : fs::directory_iterator(run / "cache", none))
+        if (file.path().extension() == ".tokens")
+          fs::copy_file(file.path(), shared / "cache" / file.path().filename(), fs::copy_options::overwrite_existing,
+                        none);
     }
   if (!tokenizer) {
     progress.say(str("tokenizer ", o.train.tokenizer, " of ", corpus.train.size(), " bytes"));

@@ -193,7 +193,12 @@ TEST_CASE("a study refuses rows of other options or another text before it train
   o.seeds = {1};
   CHECK(run_study(o, {}));
   o.train.tokenizer = "bpe:300";
-  CHECK_THROWS_WITH(run_study(o, {}), Contains("another"));
+  CHECK_THROWS_WITH(run_study(o, {}), Contains("another text or tokenizer"));
+  fs::remove_all(second.path / "shared");
+  CHECK_THROWS_WITH(run_study(o, {}), Contains("standard-s1") && Contains("another tokenizer"));
+  fs::remove_all(second.path / "standard-s1");  // whose tokenizer was not taken for another
+  CHECK(run_study(o, {}));
+  CHECK(read_run_log(second.path / "standard-s1").options.model.vocab == 300);
 }
 
 TEST_CASE("runs of another machine go on, and what differs is said") {

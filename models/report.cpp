@@ -23,6 +23,11 @@ std::string valid_utf8(std::string_view text) {
   return stream.feed(text) + stream.finish();
 }
 
+void check_words(const std::string& text, std::string_view option) {
+  if (text.empty() || find_invalid_utf8(text) != std::string_view::npos)
+    fail<UsageError>("report", str("bad --", option), str("'", printable(text), "'"), "some text in UTF-8");
+}
+
 // The last `parts` folders of each path; more where two are alike.
 std::vector<std::string> short_names(const std::vector<fs::path>& folders) {
   std::vector<std::string> names;
@@ -196,6 +201,8 @@ Report make_report(const std::vector<fs::path>& folders, const ReportOptions& op
                    const std::function<void(const std::string&)>& say) {
   options.analysis.validate();
   if (folders.empty()) fail<UsageError>("report", "no runs", "", "one run folder or more");
+  check_words(options.prompt, "prompt");
+  for (const std::string& sentence : options.sentences) check_words(sentence, "sentence");
   return ReportMaker(options, say).make(folders);
 }
 

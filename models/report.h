@@ -42,7 +42,8 @@ struct Report {
 };
 
 /// Reads and analyses run folders. `say` is told what is being done. The commands are left to the caller, who knows the
-/// command line. Throws UsageError when a folder is not a run, Error when it is damaged.
+/// command line. Throws UsageError when a folder is not a run or a text is empty or not UTF-8, Error when a run is
+/// damaged.
 Report make_report(const std::vector<std::filesystem::path>& folders, const ReportOptions& options,
                    const std::function<void(const std::string&)>& say);
 

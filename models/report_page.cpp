@@ -217,7 +217,7 @@ class Page {
                             a.windows == 1 ? " window" : " windows", " (loss there ", digits(a.loss, 3), ").",
                             a.layers[0].rounds.size() == 1 ? " A model of one round: no gates, no corrections." : ""),
                         "soft"),
-              "<div class=\"plots\">\n", figures, "</div>\n");
+              "<div class=\"plots\">\n", figures, "</div>\n", numbers(a));
     }
     if (out.empty()) return section("inside", "Inside attention", paragraph("No run has weights to look into yet."));
     return section(
@@ -225,6 +225,34 @@ class Page {
         paragraph("Every layer computed again in plain steps, with dropout off, on windows of the validation "
                   "text (of one given with --data, if so) that the seed chose.") +
             out);
+  }
+
+  // A row per layer; mean over heads where there are several.
+  static std::string numbers(const Analysis& a) {
+    const size_t rounds = a.layers[0].rounds.size();
+    std::string head = "<tr><th>layer</th>", rows;
+    for (size_t m = 0; m < rounds; ++m) {
+      head += str("<th>entropy, round ", m, "</th><th>residual after round ", m, "</th>");
+      if (a.layers[0].rounds[m].gate.count() > 0)
+        head += str("<th>gate, round ", m, "</th><th>its spread</th><th>correlation of openness and entropy</th>");
+      if (!a.layers[0].rounds[m].hull.empty()) head += "<th>share outside the hull</th>";
+    }
+    for (size_t l = 0; l < a.layers.size(); ++l) {
+      rows += str("<tr><td>", l, "</td>");
+      for (const RoundLook& r : a.layers[l].rounds) {
+        double entropy = 0, share = 0;
+        for (const Spread& s : r.entropy) entropy += s.mean() / static_cast<double>(r.entropy.size());
+        for (const HullShare& h : r.hull) share += h.share.mean() / static_cast<double>(r.hull.size());
+        rows += str("<td>", digits(entropy, 3), "</td><td>", digits(r.residual.mean(), 3), "</td>");
+        if (r.gate.count() > 0)
+          rows += str("<td>", digits(r.gate.mean(), 3), "</td><td>", digits(r.gate.sd(), 3), "</td><td>",
+                      digits(r.openness_correlation, 2), "</td>");
+        if (!r.hull.empty()) rows += str("<td>", digits(share, 3), "</td>");
+      }
+      rows += "</tr>\n";
+    }
+    return str("<details><summary>Numbers</summary>\n<div class=\"scroll\"><table><thead>", head,
+               "</tr></thead>\n<tbody>\n", rows, "</tbody></table></div></details>\n");
   }
 
   // -- Attention maps -------------------------------------------------------------------------------------------------

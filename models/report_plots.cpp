@@ -92,7 +92,7 @@ std::string point_style(size_t index, double size) {
 
 // Between a standard deviation below and above; columns x, mean, deviation.
 std::string band(size_t index) {
-  return str("using 1:($2-$3):($2+$3) with filledcurves fs transparent solid 0.12 noborder fc rgb '",
+  return str("using 1:($2-$3):($2+$3) with filledcurves fs transparent solid 0.09 noborder fc rgb '",
              series_style(index).color, "'");
 }
 

@@ -61,7 +61,9 @@ const Command command(
       app.add_option("--out", f->out, "the page to write, which needs nothing from the network")
           ->required()
           ->type_name("FILE");
-      app.add_option("--data", o.data, "look at the models on this text (default: each run's own validation text)");
+      app.add_option(
+          "--data", o.data,
+          "look at the models on this text: a folder's valid.txt, a file's last 10 % (default: each run's own)");
       app.add_option("--tokens", o.analysis.tokens, "predictions to look at")->capture_default_str();
       app.add_option("--sentence", o.sentences, "map the attention among its tokens (may be given several times)")
           ->type_name("TEXT")

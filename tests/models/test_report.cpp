@@ -143,6 +143,12 @@ TEST_CASE("a report gathers what runs have, and says what they lack") {
 
   CHECK_THROWS_AS(make_report({scratch.path}, o, kQuiet), UsageError);
   CHECK_THROWS_AS(make_report({}, o, kQuiet), UsageError);
+  o.prompt = "";
+  CHECK_THROWS_WITH(make_report({boosted}, o, kQuiet), Contains("bad --prompt"));
+  o = small_report();
+  o.sentences = {"a\xff"};
+  CHECK_THROWS_WITH(make_report({boosted}, o, kQuiet), Contains("bad --sentence: got 'a\\xff'"));
+  o = small_report();
   o.analysis.tokens = 0;
   CHECK_THROWS_AS(make_report({boosted}, o, kQuiet), UsageError);
 

@@ -8,6 +8,7 @@
 #include "autograd/ops/cross_entropy.h"
 #include "autograd/ops/dropout.h"
 #include "autograd/ops/embedding.h"
+#include "autograd/ops/fixed_point.h"
 #include "autograd/ops/indexing.h"
 #include "autograd/ops/linear.h"
 #include "autograd/ops/matmul.h"
@@ -42,6 +43,7 @@ using AllOps = OpList<Identity, Add, Sub, Mul, Div, Affine,                     
                       Embedding, Dropout,                                             // embedding.h, dropout.h
                       CrossEntropy, LinearCrossEntropy,                               // cross_entropy.h
                       Attention, Twicing,                                             // attention.h
-                      StandardAttention, TwicingAttention, BoostedAttention>;         // boosted_attention.h
+                      StandardAttention, TwicingAttention, BoostedAttention,          // boosted_attention.h
+                      AttentionFixedPoint>;                                           // fixed_point.h
 
 }  // namespace bg

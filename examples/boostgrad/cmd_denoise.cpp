@@ -1,0 +1,196 @@
+// boostgrad denoise: the paper's synthetic task, each of its tables over many model seeds beside the published figures.
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <iostream>
+
+#include "core/format.h"
+#include "examples/boostgrad/commands.h"
+#include "examples/boostgrad/flags.h"
+#include "models/denoise/study.h"
+
+namespace bg {
+namespace {
+
+using namespace denoise;
+using nlohmann::ordered_json;
+
+struct Flags {
+  std::string table = "all", patterns = "fixed";
+  int seeds = 10;
+  CommonFlags common;
+};
+
+/// A line on standard error that is written over, at most every half second.
+class ProgressLine {
+ public:
+  void operator()(int64_t done, int64_t total, double share) {
+    const auto now = Clock::now();
+    if (done < total && now - shown_ < std::chrono::milliseconds(500)) return;
+    shown_ = now;
+    const double seconds = std::chrono::duration<double>(now - start_).count();
+    std::fprintf(
+        stderr, "\r%s",
+        formatted("%lld of %lld trainings, %.1f per second, %.0f s left   ", static_cast<long long>(done),
+                  static_cast<long long>(total), static_cast<double>(done) / seconds, seconds / share - seconds)
+            .c_str());
+    if (done == total) std::fprintf(stderr, "\r%*s\r", 70, "");
+    std::fflush(stderr);
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point start_ = Clock::now(), shown_ = start_;
+};
+
+ordered_json json_of(const Figure& f) {
+  ordered_json j{{"mean", f.mean}};
+  if (f.sd) j["sd"] = *f.sd;
+  return j;
+}
+
+ordered_json json_of(const Row& r, const Flags& f) {
+  ordered_json j{{"table", r.table},         {"row", r.label},
+                 {"d", r.setting.d},         {"patterns", r.setting.patterns},
+                 {"sigma", r.setting.sigma}, {"pattern_draw", f.patterns},
+                 {"seeds", f.seeds}};
+  for (const Metric& m : r.metrics) {
+    ordered_json& of = j[m.name] = {{"mean", m.mean()}, {"sd", m.sd()}, {"values", m.values}};
+    if (m.paper) of["paper"] = json_of(*m.paper);
+    if (m.rerun) of["rerun"] = json_of(*m.rerun);
+  }
+  return j;
+}
+
+// -- As a table
+// ---------------------------------------------------------------------------------------------------------
+
+struct Heading {
+  const char* table;
+  const char* text;
+};
+constexpr Heading kHeadings[] = {
+    {"rounds", "Rounds of boosting, gate mlp: accuracy in %, gain over M = 1 of the same seed"},
+    {"gates", "Gates, M = 2: accuracy in %, gain over M = 1 of the same seed"},
+    {"difficulty", "Difficulty: accuracy in % with one round and with two (gate mlp), gain of the second"},
+    {"iterate", "Attention iterated: accuracy in % (chance is 100 / K), and what the fixed points are"},
+    {"control", "Positive control: fixed points that must move to targets; the loss before and after training"},
+    {"routing", "Routing between one step and its fixed point by a gate, by what it sees: accuracy in %"}};
+
+std::string number(double x) {
+  if (x != 0 && std::abs(x) < 0.01) return formatted("%.1e", x);
+  return formatted(std::abs(x) < 2 && x != std::round(x) ? "%.2f" : "%.1f", x);
+}
+
+// Percentages as such, whatever their size.
+bool is_percentage(const std::string& metric) {
+  for (const char* other : {"residual", "iterations", "distinct", "radius", "loss_before", "loss_after"})
+    if (metric == other) return false;
+  return true;
+}
+
+std::string cell(const Metric& m, double mean, std::optional<double> sd) {
+  const bool percentage = is_percentage(m.name);
+  auto one = [&](double x) { return percentage ? formatted(m.name == "gain" ? "%+.1f" : "%.1f", x) : number(x); };
+  if (!sd) return one(mean);
+  return one(mean) + " +- " + (percentage ? formatted("%.1f", *sd) : number(*sd));
+}
+
+using Cells = std::vector<std::string>;
+
+/// The rows of one table, as cells: label, setting, every metric, and published figures where a row has some.
+std::vector<Cells> cells_of(const std::vector<const Row*>& rows) {
+  Cells names;
+  bool paper = false, rerun = false;
+  for (const Row* r : rows)
+    for (const Metric& m : r->metrics) {
+      if (std::find(names.begin(), names.end(), m.name) == names.end()) names.push_back(m.name);
+      paper |= m.paper.has_value();
+      rerun |= m.rerun.has_value();
+    }
+  std::vector<Cells> out{{"", "d, K, sigma"}};
+  for (const std::string& name : names) {
+    out[0].push_back(name);
+    for (const auto& [shown, title] : {std::pair{paper, "paper"}, {rerun, "rerun"}}) {
+      const bool any = std::any_of(rows.begin(), rows.end(), [&](const Row* r) {
+        const Metric* m = r->find(name);
+        return m && (std::string_view(title) == "paper" ? m->paper : m->rerun);
+      });
+      if (shown && any) out[0].push_back(title);
+    }
+  }
+  for (const Row* r : rows) {
+    Cells line{r->label, str(r->setting.d, ", ", r->setting.patterns, ", ", r->setting.sigma)};
+    const Metric* m = nullptr;
+    for (size_t c = 2; c < out[0].size(); ++c) {
+      const std::string& title = out[0][c];
+      const bool figure = title == "paper" || title == "rerun";
+      if (!figure) m = r->find(title);
+      const std::optional<Figure> from = m && figure ? (title == "paper" ? m->paper : m->rerun) : std::nullopt;
+      if (figure)
+        line.push_back(from ? cell(*m, from->mean, from->sd) : "");
+      else
+        line.push_back(m ? cell(*m, m->mean(), m->values.size() > 1 ? std::optional(m->sd()) : std::nullopt) : "");
+    }
+    out.push_back(std::move(line));
+  }
+  return out;
+}
+
+void print(const std::vector<Cells>& table) {
+  std::vector<size_t> width(table[0].size(), 0);
+  for (const Cells& line : table)
+    for (size_t c = 0; c < line.size(); ++c) width[c] = std::max(width[c], line[c].size());
+  for (const Cells& line : table) {
+    std::string text;
+    for (size_t c = 0; c < line.size(); ++c) {
+      const std::string gap(width[c] - line[c].size(), ' ');
+      text += (c ? "  " : "") + (c < 2 ? line[c] + gap : gap + line[c]);
+    }
+    text.erase(text.find_last_not_of(' ') + 1);
+    std::cout << text << "\n";
+  }
+}
+
+int run(const Flags& f) {
+  f.common.apply();
+  StudyOptions options{.tables = {}, .seeds = f.seeds, .patterns = kPatternsNames.parse(f.patterns)};
+  if (f.table == "all")
+    options.tables = {Table::rounds, Table::gates, Table::difficulty, Table::iterate, Table::routing};
+  else if (std::find(kTableNames.names.begin(), kTableNames.names.end(), f.table) == kTableNames.names.end())
+    fail<UsageError>("denoise", "unknown --table", str("'", f.table, "'"), kTableNames.choices() + ", or all");
+  else
+    options.tables = {kTableNames.parse(f.table)};
+  ProgressLine progress;
+  const std::vector<Row> rows = run_study(options, [&](auto... a) { progress(a...); });
+  if (f.common.json) {
+    for (const Row& r : rows) std::cout << json_of(r, f).dump() << "\n";
+    return 0;
+  }
+  std::cout << "Mean +- standard deviation over model seeds 1 to " << f.seeds << ", patterns "
+            << (options.patterns == Patterns::fixed ? "from one seed" : "drawn anew with each") << ".\n"
+            << "paper: its published single run. rerun: its own code with five model seeds.\n";
+  for (const Heading& h : kHeadings) {
+    std::vector<const Row*> own;
+    for (const Row& r : rows)
+      if (r.table == h.table) own.push_back(&r);
+    if (own.empty()) continue;
+    std::cout << "\n" << h.text << "\n";
+    print(cells_of(own));
+  }
+  return 0;
+}
+
+const Command command("denoise", "the paper's synthetic task: its tables over many seeds, beside its figures",
+                      [](CLI::App& app) -> Command::Run {
+                        auto f = std::make_shared<Flags>();
+                        app.add_option("--table", f->table, kTableNames.choices() + ", or all")->capture_default_str();
+                        app.add_option("--seeds", f->seeds, "model seeds, from 1 on")->capture_default_str();
+                        app.add_option("--patterns", f->patterns, "fixed: one draw for all seeds; vary: one for each")
+                            ->capture_default_str();
+                        f->common.add(app);
+                        return [f] { return run(*f); };
+                      });
+
+}  // namespace
+}  // namespace bg

@@ -136,14 +136,14 @@ TEST_CASE("denoise: one step retrieves, its trained fixed point is one point for
 }
 
 TEST_CASE("denoise: a second round improves retrieval, whatever the number of threads, bit for bit") {
-  const Task task({16, 4, 0.5}, Rng(42));
+  const Task task({64, 16, 0.5}, Rng(42));
   auto scores = [&](int threads) {
     const int before = num_threads();
     set_num_threads(threads);
     std::vector<double> s(2);
     parallel_for(2, 1, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
-        Retriever model(16, static_cast<int>(i) + 1, Gate::mlp, Rng(1));
+        Retriever model(64, static_cast<int>(i) + 1, Gate::mlp, Rng(1));
         s[static_cast<size_t>(i)] = train_and_score(model, task, Rng(1).fork(2), Rng(1).fork(3));
       }
     });
@@ -152,7 +152,8 @@ TEST_CASE("denoise: a second round improves retrieval, whatever the number of th
   };
   const std::vector<double> one = scores(1), two = scores(2);
   CHECK(one == two);
-  CHECK(one[1] > one[0]);
+  CHECK(one[0] > 40);
+  CHECK(one[1] > one[0] + 3);
 }
 
 TEST_CASE("denoise: routing chooses between two outputs, and cannot be better than always right") {

@@ -127,7 +127,6 @@ TransformerConfig study_model(const std::string& name, const TransformerConfig& 
 namespace {
 
 struct Planned {
-  std::string name;
   TrainOptions options;
   fs::path folder;
   bool finished = false;
@@ -180,7 +179,7 @@ std::vector<Planned> plan(const StudyOptions& o, const json& text, int64_t vocab
   base.vocab = vocab;
   for (const uint64_t seed : o.seeds)
     for (const std::string& name : o.models) {
-      Planned p{name, o.train, o.out / run_name(name, seed)};
+      Planned p{o.train, o.out / run_name(name, seed)};
       p.options.model = study_model(name, base);
       p.options.seed = seed;
       p.options.validate();
@@ -249,8 +248,8 @@ bool run_study(const StudyOptions& o, const TrainProgress& progress) {
       if (s.step < s.total) s.all_seconds_left = s.seconds_left + per_flop * others;
       progress.state(s);
     };
-    if (train(run.options, run.folder, is_run(run.folder), of_run, o.out / "shared").interrupted) return false;
-    if (progress.stop()) return i + 1 == runs.size();
+    const bool interrupted = train(run.options, run.folder, is_run(run.folder), of_run, o.out / "shared").interrupted;
+    if (interrupted || (progress.stop() && i + 1 < runs.size())) return false;
   }
   return true;
 }
@@ -323,7 +322,7 @@ constexpr std::pair<const char*, Ppl> kPpls[] = {{"perplexity", &Evaluation::tok
                                                  {"byte_perplexity", &Evaluation::byte_ppl}};
 
 // As the paper has it: validation by the last weights, test by the best.
-const Evaluation& valid_of(const RunResults& r) { return r.valid_last; }
+const Evaluation& evaluation(const RunResults& r, bool test) { return test ? *r.test : r.valid_last; }
 
 bool has_test(const StudyRow& row) {
   return std::all_of(row.runs.begin(), row.runs.end(), [](const auto& run) { return run.second.test.has_value(); });
@@ -332,7 +331,7 @@ bool has_test(const StudyRow& row) {
 std::optional<Stat> ppl_stat(const StudyRow& row, Ppl ppl, bool test) {
   if (test && !has_test(row)) return {};
   std::vector<double> v;
-  for (const auto& [seed, r] : row.runs) v.push_back(((test ? *r.test : valid_of(r)).*ppl)());
+  for (const auto& [seed, r] : row.runs) v.push_back((evaluation(r, test).*ppl)());
   return stat(v);
 }
 
@@ -341,8 +340,7 @@ std::optional<Stat> difference(const StudyRow& row, const StudyRow& other, bool 
   std::vector<double> v;
   for (const auto& [seed, r] : row.runs)
     for (const auto& [other_seed, o] : other.runs)
-      if (seed == other_seed)
-        v.push_back(100 * std::expm1((test ? *r.test : valid_of(r)).loss - (test ? *o.test : valid_of(o)).loss));
+      if (seed == other_seed) v.push_back(100 * std::expm1(evaluation(r, test).loss - evaluation(o, test).loss));
   return v.empty() ? std::nullopt : std::optional(stat(v));
 }
 
@@ -354,7 +352,9 @@ const StudyRow* baseline(const std::vector<StudyRow>& rows, const StudyRow& row)
   return nullptr;
 }
 
-std::string markdown(const std::vector<std::vector<std::string>>& lines) {
+using Lines = std::vector<std::vector<std::string>>;
+
+std::string markdown(const Lines& lines) {
   std::vector<size_t> width(lines[0].size());
   for (const auto& line : lines)
     for (size_t i = 0; i < line.size(); ++i) width[i] = std::max(width[i], line[i].size());
@@ -372,51 +372,61 @@ std::string markdown(const std::vector<std::vector<std::string>>& lines) {
   return text;
 }
 
+Lines token_lines(const Study& study, bool test, bool timed) {
+  Lines lines{{"model", "parameters", "seeds", "validation ppl"}};
+  if (test) lines[0].push_back("test ppl");
+  lines[0].push_back("to standard, %");
+  if (timed) lines[0].insert(lines[0].end(), {"step, s", "of standard's", "memory, MB"});
+  for (const StudyRow& row : study.rows) {
+    std::string seeds;
+    for (const auto& [seed, r] : row.runs) seeds += str(seeds.empty() ? "" : " ", seed);
+    std::vector<std::string> line{row.name, str(row.runs[0].second.parameters), seeds};
+    line.push_back(stat_text(ppl_stat(row, &Evaluation::token_ppl, false), 2));
+    if (test) line.push_back(stat_text(ppl_stat(row, &Evaluation::token_ppl, true), 2));
+    const StudyRow* base = baseline(study.rows, row);
+    line.push_back(base && base != &row ? stat_text(difference(row, *base, test), 2, true) : "-");
+    if (timed && row.timing) {
+      const Timing& t = *row.timing;
+      line.push_back(formatted("%.3f", t.step_seconds));
+      line.push_back(base && base->timing ? formatted("%.2f", t.step_seconds / base->timing->step_seconds) : "-");
+      line.push_back(formatted("%.0f", static_cast<double>(t.peak_bytes) / 1e6));
+    }
+    line.resize(lines[0].size(), "-");
+    lines.push_back(line);
+  }
+  return lines;
+}
+
+Lines word_and_byte_lines(const Study& study, bool test) {
+  Lines lines{{"model", "validation a word", "a byte"}};
+  if (test) lines[0].insert(lines[0].end(), {"test a word", "a byte"});
+  for (const StudyRow& row : study.rows) {
+    lines.push_back({row.name});
+    for (const bool of_test : {false, true}) {
+      if (of_test && !test) continue;
+      lines.back().push_back(stat_text(ppl_stat(row, &Evaluation::word_ppl, of_test), 2));
+      lines.back().push_back(stat_text(ppl_stat(row, &Evaluation::byte_ppl, of_test), 4));
+    }
+  }
+  return lines;
+}
+
 }  // namespace
 
 std::string Study::to_string() const {
-  if (rows.empty()) return "no finished run\n";
-  const bool test = std::all_of(rows.begin(), rows.end(), has_test);
-  const bool timed = std::any_of(rows.begin(), rows.end(), [](const StudyRow& r) { return r.timing.has_value(); });
-  std::vector<std::string> head{"model", "parameters", "seeds", "validation ppl"};
-  if (test) head.push_back("test ppl");
-  head.push_back("to standard, %");
-  if (timed) head.insert(head.end(), {"step, s", "of standard's", "memory, MB"});
-  std::vector<std::string> head2{"model", "validation a word", "a byte"};
-  if (test) head2.insert(head2.end(), {"test a word", "a byte"});
-  std::vector<std::vector<std::string>> lines{head}, lines2{head2};
-  for (const StudyRow& row : rows) {
-    std::string seeds;
-    for (const auto& [seed, r] : row.runs) seeds += str(seeds.empty() ? "" : " ", seed);
-    std::vector<std::string> line{row.name, str(row.runs[0].second.parameters), seeds,
-                                  stat_text(ppl_stat(row, &Evaluation::token_ppl, false), 2)};
-    if (test) line.push_back(stat_text(ppl_stat(row, &Evaluation::token_ppl, true), 2));
-    const StudyRow* base = baseline(rows, row);
-    line.push_back(base && base != &row ? stat_text(difference(row, *base, test), 2, true) : "-");
-    if (timed) {
-      line.push_back(row.timing ? formatted("%.3f", row.timing->step_seconds) : "-");
-      line.push_back(row.timing && base && base->timing
-                         ? formatted("%.2f", row.timing->step_seconds / base->timing->step_seconds)
-                         : "-");
-      line.push_back(row.timing ? formatted("%.0f", static_cast<double>(row.timing->peak_bytes) / 1e6) : "-");
-    }
-    lines.push_back(line);
-    std::vector<std::string> line2{row.name};
-    for (const bool of_test : {false, true}) {
-      if (of_test && !test) continue;
-      line2.push_back(stat_text(ppl_stat(row, &Evaluation::word_ppl, of_test), 2));
-      line2.push_back(stat_text(ppl_stat(row, &Evaluation::byte_ppl, of_test), 4));
-    }
-    lines2.push_back(line2);
+  std::string text = "No finished run.\n";
+  if (!rows.empty()) {
+    const bool test = std::all_of(rows.begin(), rows.end(), has_test);
+    const bool timed = std::any_of(rows.begin(), rows.end(), [](const StudyRow& r) { return r.timing.has_value(); });
+    text = str(markdown(token_lines(*this, test, timed)), "\n", markdown(word_and_byte_lines(*this, test)),
+               "\nPerplexity (ppl) of validation by the last weights",
+               test ? ", of test by those of the best validation" : "",
+               "; mean +- standard deviation over the seeds. The difference is of the ", test ? "test" : "validation",
+               " perplexity a token, seed by seed, to the standard model with the same place of the norm.\n");
+    if (timed)
+      text += str("Step: median of training steps of ", batch_size, " sequences, the models in turns, on ", threads,
+                  " threads; memory: most bytes in tensors during one.\n");
   }
-  std::string text = markdown(lines) + "\n" + markdown(lines2);
-  text += str("\nPerplexity (ppl) of validation by the last weights",
-              test ? ", of test by those of the best validation" : "",
-              "; mean +- standard deviation over the seeds. The difference is of the ", test ? "test" : "validation",
-              " perplexity a token, seed by seed, to the standard model with the same place of the norm.\n");
-  if (timed)
-    text += str("Step: median of training steps of ", batch_size, " sequences, the models in turns, on ", threads,
-                " threads; memory: most bytes in tensors during one.\n");
   for (const std::string& missing : unfinished) text += "Not finished: " + missing + "\n";
   return text;
 }

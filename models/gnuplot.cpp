@@ -94,6 +94,7 @@ InlineSvg inline_svg(const std::string& drawn, const std::string& label) {
     replace_all(svg, grid, "stroke=\"var(--line)\"");
   for (const char* color : {" color=\"black\"", " color=\"gray\"", " color=\"white\""}) replace_all(svg, color, "");
   replace_all(svg, "xlink:href", "href");
+  while (!cut(svg, "<title>gnuplot_plot_", "</title>").empty()) continue;  // of what has no title
   while (!cut(svg, " id=\"", "\"").empty()) continue;
   return {str("<svg role=\"img\" viewBox=\"", box, "\" aria-label=\"", html_escaped(label), "\">", svg), shapes};
 }

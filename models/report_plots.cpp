@@ -13,10 +13,19 @@ constexpr int kWidth = 420, kHeight = 270;  // small, so that letters stay reada
 constexpr size_t kCurvePoints = 150;
 
 // In single quotes gnuplot takes every character as it is.
-std::string quoted(const std::string& text) {
+std::string in_quotes(const std::string& text) {
   std::string out = "'";
   for (const char c : text) out += c == '\'' ? std::string("''") : std::string(1, c);
   return out + "'";
+}
+
+// The name of a series, which a browser shows on it. gnuplot keeps it only where it may hold mark-up, so that is
+// escaped.
+std::string titled(const std::string& name) {
+  std::string plain;
+  for (const char c : name)
+    plain += std::string_view("_^{}@&~\\").find(c) == std::string_view::npos ? std::string(1, c) : std::string{'\\', c};
+  return " title " + in_quotes(plain);
 }
 
 std::string frame(const std::string& x, const std::string& y, int width = kWidth, int height = kHeight) {
@@ -24,7 +33,7 @@ std::string frame(const std::string& x, const std::string& y, int width = kWidth
       "set terminal svg size %d,%d dynamic standalone font 'sans-serif,13'\nset encoding utf8\n"
       "set border 3\nset xtics nomirror scale 0.5\nset ytics nomirror scale 0.5\nset grid lt 1 lc rgb '#c0c0c0'\n"
       "unset key\nset rmargin 2\nset tmargin 1\nset xlabel %s\nset ylabel %s\n",
-      width, height, quoted(x).c_str(), quoted(y).c_str());
+      width, height, in_quotes(x).c_str(), in_quotes(y).c_str());
 }
 
 std::string line_style(size_t index, double width = 2) {
@@ -47,7 +56,7 @@ class Series {
     data_ += "\n";
   }
   void draw(const std::string& block, const std::string& how, const std::string& title = {}) {
-    plots_.push_back(block + " " + how + (title.empty() ? " notitle" : " title " + quoted(title)));
+    plots_.push_back(block + " " + how + (title.empty() ? " notitle" : titled(title)));
   }
   std::string program() const {
     if (plots_.empty()) return {};
@@ -346,7 +355,7 @@ Plot attention_map_plot(const AttentionMaps& maps, size_t layer, size_t round) {
   for (size_t i = 0; i < n; ++i) {
     const std::string label = shortened(maps.tokens[i]);
     letters = std::max(letters, characters(label));
-    ticks += str(i ? ", " : "", quoted(label), " ", i);
+    ticks += str(i ? ", " : "", in_quotes(label), " ", i);
   }
   Series s;
   const std::string block = s.open();

@@ -73,12 +73,20 @@ TEST_CASE("series differ in colour and in dashes") {
   }
 }
 
+TEST_CASE("names reach gnuplot as they are") {
+  RunLog log;
+  log.curve = {{.step = 1, .train_loss = 5}, {.step = 2, .train_loss = 4}};
+  const Plot plot = curve_plot({&log}, {"a_b{c}'`d`"}, CurveKind::training, true);
+  CHECK(contains(plot.program, R"(title 'a\_b\{c\}''`d`')"));
+  CHECK(curve_plot({&log}, {"a"}, CurveKind::validation, false).program.empty());
+  if (can_draw()) CHECK(contains(gnuplot(plot.program), "<title>a_b{c}'`d`</title>"));
+}
+
 TEST_CASE("an SVG of gnuplot's becomes a part of a page") {
   if (!can_draw()) return;
-  const InlineSvg drawn = inline_svg(
-      gnuplot(
-          "set terminal svg size 300,200\nset grid lt 1 lc rgb '#c0c0c0'\nset xlabel 'a<b'\nplot 1 with points pt 7"),
-      "one \"and\" <only>");
+  const InlineSvg drawn = inline_svg(gnuplot("set terminal svg size 300,200\nset grid lt 1 lc rgb '#c0c0c0'\nset "
+                                             "xlabel 'a<b'\nplot 1 notitle with points pt 7"),
+                                     "one \"and\" <only>");
   CHECK(drawn.svg.starts_with(
       "<svg role=\"img\" viewBox=\"0 0 300 200\" aria-label=\"one &quot;and&quot; &lt;only&gt;\">"));
   CHECK(contains(drawn.svg, "</svg>"));
@@ -86,7 +94,8 @@ TEST_CASE("an SVG of gnuplot's becomes a part of a page") {
   CHECK(contains(drawn.svg, "var(--line)"));
   CHECK(contains(drawn.svg, "href='#gpPt6'"));
   CHECK(contains(drawn.shapes, "gpPt6"));
-  for (const char* gone : {"<defs>", "<?xml", "black", " id=", "Gnuplot", "http"}) CHECK(!contains(drawn.svg, gone));
+  for (const char* gone : {"<defs>", "<?xml", "black", " id=", "Gnuplot", "gnuplot_plot", "http"})
+    CHECK(!contains(drawn.svg, gone));
   CHECK(count(drawn.svg, "<g") == count(drawn.svg, "</g>"));
   CHECK_THROWS_AS(inline_svg("no svg", "x"), Error);
 }

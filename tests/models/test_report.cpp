@@ -75,7 +75,9 @@ TEST_CASE("series differ in colour and in dashes") {
 
 TEST_CASE("names reach gnuplot as they are") {
   RunLog log;
-  log.curve = {{.step = 1, .train_loss = 5}, {.step = 2, .train_loss = 4}};
+  log.curve.resize(2);
+  for (int64_t i = 0; i < 2; ++i) log.curve[static_cast<size_t>(i)].step = 1 + i;
+  for (CurvePoint& p : log.curve) p.train_loss = 5 - static_cast<double>(p.step);
   const Plot plot = curve_plot({&log}, {"a_b{c}'`d`"}, CurveKind::training, true);
   CHECK(contains(plot.program, R"(title 'a\_b\{c\}''`d`')"));
   CHECK(curve_plot({&log}, {"a"}, CurveKind::validation, false).program.empty());

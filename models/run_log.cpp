@@ -132,6 +132,7 @@ std::vector<CurvePoint> read_curve(const fs::path& folder) {
     if (!j.is_object() || !j.contains("step") || !j["step"].is_number_integer()) continue;
     CurvePoint p;
     p.step = j["step"].get<int64_t>();
+    if (p.step < 1) continue;
     p.train_loss = number_or(j, "train_loss", 0);
     if (const auto val = j.find("val_loss"); val != j.end() && val->is_number()) p.val_loss = val->get<double>();
     p.lr = number_or(j, "lr", 0);

@@ -577,15 +577,18 @@ RunCheck check_run(const fs::path& folder, int64_t steps, const std::string& dat
   int64_t done = 0;
   of_run.stop = [&] { return ++done >= steps || progress.stop(); };  // asked once after each step
   train(o, scratch.path, false, of_run);
-  const std::vector<CurvePoint> now = read_curve(scratch.path);
+  const std::vector<CurvePoint> now = read_curve(scratch.path);  // every step, from 1
   RunCheck check;
   check.other_build = build_difference(log.build);
-  for (size_t i = 0; i < now.size() && i < static_cast<size_t>(steps); ++i) {
+  check.steps = std::min(steps, static_cast<int64_t>(now.size()));
+  for (const CurvePoint& p : log.curve) {
+    if (p.step > check.steps) break;
+    const double again = now[static_cast<size_t>(p.step - 1)].train_loss;
     ++check.compared;
-    if (now[i].train_loss == log.curve[i].train_loss) continue;
-    check.first_different = now[i].step;
-    check.stored = log.curve[i].train_loss;
-    check.now = now[i].train_loss;
+    if (again == p.train_loss) continue;
+    check.first_different = p.step;
+    check.stored = p.train_loss;
+    check.now = again;
     break;
   }
   return check;

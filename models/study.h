@@ -86,7 +86,8 @@ Study read_study(const std::filesystem::path& out, const std::vector<std::string
 
 /// Result of check_run.
 struct RunCheck {
-  int64_t compared = 0;         ///< steps
+  int64_t steps = 0;            ///< trained again
+  int64_t compared = 0;         ///< losses: fewer than steps when metrics.jsonl was thinned out
   int64_t first_different = 0;  ///< step; 0: none
   double stored = 0, now = 0;   ///< its training losses
   std::string other_build;      ///< build_difference() to the build that made the run

@@ -123,7 +123,7 @@ int run_check(const CheckFlags& f) {
   end_progress_line();
   const bool same = c.first_different == 0;
   if (f.common.json) {
-    nlohmann::ordered_json j{{"run", f.run}, {"steps", c.compared}, {"equal", same}};
+    nlohmann::ordered_json j{{"run", f.run}, {"steps", c.steps}, {"compared", c.compared}, {"equal", same}};
     if (!same) {
       j["first_different"] = c.first_different;
       j["stored"] = c.stored;
@@ -133,8 +133,8 @@ int run_check(const CheckFlags& f) {
     std::cout << j.dump() << "\n";
   } else {
     if (same)
-      std::printf("%s: the training losses of the first %lld steps are equal to the bit\n", f.run.c_str(),
-                  static_cast<long long>(c.compared));
+      std::printf("%s: of the first %lld steps, all %lld training losses are equal to the bit\n", f.run.c_str(),
+                  static_cast<long long>(c.steps), static_cast<long long>(c.compared));
     else
       std::printf("%s: step %lld is the first that differs: training loss %.17g in the run, %.17g now\n", f.run.c_str(),
                   static_cast<long long>(c.first_different), c.stored, c.now);

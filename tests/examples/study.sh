@@ -52,7 +52,7 @@ cmp "$work/whole.json" "$work/broken.json" || fail "--json gives other numbers"
 [ "$(wc -l <"$work/whole.json")" -eq 9 ] || fail "not three rows and six runs: $(cat "$work/whole.json")"
 
 "$boostgrad" study check "$work/broken/wider-s2" --steps 30 >"$work/check.txt" 2>"$work/check.log"
-grep -q 'first 30 steps are equal' "$work/check.txt" || fail "not repeated: $(cat "$work/check.txt" "$work/check.log")"
+grep -q 'first 30 steps, all 30 training losses are equal' "$work/check.txt" || fail "not repeated: $(cat "$work/check.txt" "$work/check.log")"
 sed -i '7s/"train_loss":[0-9]*/"train_loss":9/' "$work/broken/wider-s2/metrics.jsonl"
 code=0
 "$boostgrad" study check "$work/broken/wider-s2" --steps 30 >"$work/check.txt" 2>"$work/check.log" || code=$?

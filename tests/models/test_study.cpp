@@ -289,5 +289,18 @@ TEST_CASE("the first steps of a run are repeated to the bit, and a difference is
   c = check_run(run.path, 6, {}, {});
   CHECK(c.first_different == 3);
   CHECK(c.now == third);
+  CHECK(c.compared == 3);
+  Scratch thinned;  // as logs are kept: every fourth step, no weights
+  fs::create_directories(thinned.path);
+  fs::copy_file(run.path / "config.json", thinned.path / "config.json");
+  std::ifstream in(run.path / "metrics.jsonl");
+  std::string kept, line;
+  for (int step = 1; std::getline(in, line); ++step)
+    if (step % 4 == 1) kept += line + "\n";
+  write_file_atomically(thinned.path / "metrics.jsonl", kept);
+  c = check_run(thinned.path, 6, {}, {});
+  CHECK(c.steps == 6);
+  CHECK(c.compared == 2);
+  CHECK(c.first_different == 0);
   CHECK_THROWS_AS(check_run(run.path, 0, {}, {}), UsageError);
 }

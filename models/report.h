@@ -13,7 +13,7 @@ struct ReportOptions {
   std::string data;  ///< text to look at the models on; empty: each run's own validation text
   AnalysisOptions analysis;
   std::vector<std::string> sentences;  ///< for attention maps; empty: one that repeats its words
-  std::string prompt = "The ";
+  std::string prompt = "The";
   int64_t sample_tokens = 120;
   double temperature = 0.8;
 };

@@ -12,47 +12,32 @@ namespace bg {
 namespace {
 
 constexpr const char* kStyle = R"(
-:root { color-scheme: light dark; --page: #fcfcfb; --card: #ffffff; --ink: #1b1f24; --soft: #5b6570; --line: #d5dadf;
-  --heat: 47, 127, 193; --good: #1a7f37; --bad: #c62828; }
-@media (prefers-color-scheme: dark) { :root { --page: #14171a; --card: #1c2126; --ink: #e6e9ec; --soft: #9aa5b1;
-  --line: #3a434d; --good: #57c272; --bad: #ff7b72; } }
-* { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 80rem; padding: 1.5rem; background: var(--page); color: var(--ink);
-  font: 15px/1.5 system-ui, sans-serif; overflow-wrap: anywhere; }
-h1 { font-size: 1.6rem; margin: 0 0 .25rem; } h2 { font-size: 1.25rem; margin: 2.5rem 0 .5rem; }
+:root { --heat: 47, 127, 193; }
 h3 { font-size: 1.05rem; margin: 1.5rem 0 .25rem; } h4 { margin: 1rem 0 .25rem; }
-p { margin: .25rem 0 .75rem; max-width: 62rem; } .soft, figcaption span { color: var(--soft); }
 a { color: inherit; } nav a { margin-right: 1rem; }
-.scroll { overflow-x: auto; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .88rem; }
-th, td { padding: .3rem .5rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
-th { color: var(--soft); font-weight: 600; vertical-align: bottom; }
-tr:first-child > th:first-child, td:first-child { text-align: left; position: sticky; left: 0; background: var(--page); }
-.left { text-align: left; } td.left { white-space: normal; min-width: 11rem; }
+table { font-size: .88rem; } .left { text-align: left; } td.left { white-space: normal; min-width: 11rem; }
 .plots { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 24rem), 1fr)); gap: 1rem; }
 .wide { grid-template-columns: repeat(auto-fill, minmax(min(100%, 30rem), 1fr)); }
 .maps { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, calc(var(--rounds) * 18rem)), 1fr));
   gap: .6rem; }
 .layer { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 16rem), 1fr)); gap: .6rem; }
-figure, .card { margin: 0; background: var(--card); border: 1px solid var(--line); border-radius: .5rem; padding: .8rem; }
-figcaption b { display: block; } figcaption span { display: block; font-size: .85rem; line-height: 1.4; }
+figure { margin: 0; } figcaption b, figcaption span { display: block; }
+figcaption span { color: var(--soft); font-size: .85rem; line-height: 1.4; }
 figure svg { display: block; width: 100%; max-width: 34rem; height: auto; margin: .4rem auto 0; }
 figure svg image { image-rendering: pixelated; }
-.legend { list-style: none; display: flex; flex-wrap: wrap; gap: .1rem 1rem; margin: .4rem 0; padding: 0; font-size: .88rem; }
+.legend { list-style: none; display: flex; flex-wrap: wrap; gap: .1rem 1rem; margin: .4rem 0; padding: 0;
+  font-size: .88rem; }
 .legend li { display: flex; align-items: center; gap: .4rem; }
 .legend svg { width: 30px; height: 10px; flex: none; }
 details { margin: .5rem 0; } summary { cursor: pointer; font-weight: 600; padding: .3rem 0; }
 .tokens { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 30rem), 1fr)); gap: .8rem; }
-.card p { margin: 0 0 .3rem; }
+.tokens p { margin: 0 0 .3rem; }
 .context { font: 13px/1.7 ui-monospace, monospace; white-space: pre-wrap; margin: .2rem 0; }
 .context i { font-style: normal; background: rgba(var(--heat), calc(var(--w) * .85)); border-radius: .2rem; }
 .context small { color: var(--soft); font-family: system-ui, sans-serif; }
-.token { font-family: ui-monospace, monospace; background: rgba(var(--heat), .2); border-radius: .2rem; padding: 0 .2rem;
-  white-space: pre-wrap; }
-.good { color: var(--good); } .bad { color: var(--bad); }
-pre { background: var(--card); border: 1px solid var(--line); border-radius: .5rem; padding: .7rem; overflow-x: auto;
-  white-space: pre-wrap; font-size: .85rem; }
-@media (max-width: 40rem) { body { padding: .9rem; } figure, .card { padding: .5rem; } th, td { padding: .25rem .4rem; } }
+.token { font-family: ui-monospace, monospace; background: rgba(var(--heat), .2); border-radius: .2rem;
+  padding: 0 .2rem; white-space: pre-wrap; }
+pre { white-space: pre-wrap; }
 )";
 
 std::string paragraph(const std::string& html, const char* kind = "") {
@@ -84,12 +69,9 @@ class Page {
     for (const auto part :
          {&Page::runs, &Page::curves, &Page::inside, &Page::maps, &Page::tokens, &Page::samples, &Page::reproduce})
       body += (this->*part)();
-    return str(
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
-        "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>Boostgrad: ",
-        title(), "</title>\n<style>", kStyle, "</style></head><body>\n",
-        "<svg width=\"0\" height=\"0\" style=\"position:absolute\" aria-hidden=\"true\"><defs>", shapes_,
-        "</defs></svg>\n", head(), body, "</body></html>\n");
+    return html_document("Boostgrad: " + title(), kStyle,
+                         str("<svg width=\"0\" height=\"0\" style=\"position:absolute\" aria-hidden=\"true\"><defs>",
+                             shapes_, "</defs></svg>\n", head(), body));
   }
 
  private:
@@ -121,7 +103,7 @@ class Page {
     const InlineSvg drawn =
         inline_svg(gnuplot(plot.program), plot.note.empty() ? plot.title : plot.title + ". " + plot.note);
     if (shapes_.empty()) shapes_ = drawn.shapes;
-    return str("<figure><figcaption><b>", html_escaped(plot.title), "</b>",
+    return str("<figure class=\"card\"><figcaption><b>", html_escaped(plot.title), "</b>",
                plot.note.empty() ? "" : str("<span>", html_escaped(plot.note), "</span>"), "</figcaption>\n", drawn.svg,
                legend(plot.series), "</figure>\n");
   }

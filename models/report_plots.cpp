@@ -32,7 +32,7 @@ std::string frame(const std::string& x, const std::string& y, int width = kWidth
   return formatted(
       "set terminal svg size %d,%d dynamic standalone font 'sans-serif,13'\nset encoding utf8\n"
       "set border 3\nset xtics nomirror scale 0.5\nset ytics nomirror scale 0.5\nset grid lt 1 lc rgb '#c0c0c0'\n"
-      "unset key\nset rmargin 2\nset tmargin 1\nset xlabel %s\nset ylabel %s\n",
+      "unset key\nset rmargin 3\nset tmargin 1\nset xlabel %s\nset ylabel %s\n",
       width, height, in_quotes(x).c_str(), in_quotes(y).c_str());
 }
 
@@ -149,17 +149,32 @@ CurveSeries curve_of(const RunLog& run, const std::string& name, CurveKind kind)
   return curve;
 }
 
-// Both axes; losses span less than a decade, so their ticks are round numbers in between.
-std::string logarithmic_axes(double low, double high) {
+// 1, 2 or 5 times a power of ten, of which at most `most` fit into the range.
+double round_step(double range, int most) {
+  double step = std::pow(10, std::floor(std::log10(range / most)));
+  for (const double factor : {2.0, 2.5, 2.0})
+    if (range / step > most) step *= factor;
+  return step;
+}
+
+std::string linear_axes(double last_step) {
+  return formatted("set xrange [0:%g]\nset xtics %g\n", last_step, round_step(last_step, 6));
+}
+
+// Losses span less than a decade, so their ticks are round numbers in between; validations may lie as close in steps.
+std::string logarithmic_axes(double first_step, double last_step, double low, double high) {
   const double margin = std::pow(high / low, 0.04) * 1.002;
   low /= margin;
   high *= margin;
-  double step = 0.01;
-  for (const double wider : {0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0})
-    if ((high - low) / step > 8) step = wider;
-  std::string ticks;
-  for (double k = std::ceil(low / step); k * step <= high; ++k) ticks += str(ticks.empty() ? "" : ", ", k * step);
-  return formatted("set logscale xy\nset yrange [%g:%g]\nset ytics (%s)\n", low, high, ticks.c_str());
+  const double step = round_step(high - low, 8);
+  std::string losses, steps;
+  for (double k = std::ceil(low / step); k * step <= high; ++k) losses += str(losses.empty() ? "" : ", ", k * step);
+  if (last_step < 100 * first_step)
+    for (double decade = 1; decade <= last_step; decade *= 10)
+      for (const double factor : {1, 2, 5}) steps += str(steps.empty() ? "" : ", ", factor * decade);
+  return formatted("set logscale xy\nset autoscale x noextend\nset yrange [%g:%g]\nset ytics (%s)\n", low, high,
+                   losses.c_str()) +
+         (steps.empty() ? "" : "set xtics (" + steps + ")\n");
 }
 
 size_t characters(const std::string& utf8) {
@@ -219,7 +234,7 @@ Plot curve_plot(const std::vector<const RunLog*>& runs, const std::vector<std::s
             {},
             {}};
   Series s;
-  double low = std::numeric_limits<double>::infinity(), high = 0;
+  double low = std::numeric_limits<double>::infinity(), high = 0, first = low, last = 1;
   for (size_t i = 0; i < runs.size(); ++i) {
     const CurveSeries thin = thinned(curve_of(*runs[i], names[i], kind), kCurvePoints, logarithmic);
     if (thin.steps.empty()) continue;
@@ -229,11 +244,14 @@ Plot curve_plot(const std::vector<const RunLog*>& runs, const std::vector<std::s
       low = std::min(low, thin.values[k]);
       high = std::max(high, thin.values[k]);
     }
+    first = std::min(first, thin.steps.front());
+    last = std::max(last, thin.steps.back());
     s.draw(block, str("using 1:2 with ", training ? "lines " : "linespoints pt 7 ps 0.4 ", line_style(i, 1.5)),
            thin.name);
   }
   if (const std::string program = s.program(); !program.empty())
-    plot.program = frame("step", "nats a token") + (logarithmic ? logarithmic_axes(low, high) : "") + program;
+    plot.program = frame("step", "nats a token") +
+                   (logarithmic ? logarithmic_axes(first, last, low, high) : linear_axes(last)) + program;
   return plot;
 }
 

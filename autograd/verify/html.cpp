@@ -12,30 +12,17 @@ namespace bg {
 namespace {
 
 constexpr const char* kStyle = R"(
-:root { color-scheme: light dark; --page: #fcfcfb; --card: #ffffff; --ink: #1b1f24; --soft: #5b6570; --line: #dfe3e8;
-  --heat: 184, 66, 18; --good: #1a7f37; --bad: #c62828; }
-@media (prefers-color-scheme: dark) { :root { --page: #14171a; --card: #1c2126; --ink: #e6e9ec; --soft: #9aa5b1;
-  --line: #333b44; --heat: 255, 158, 94; --good: #57c272; --bad: #ff7b72; } }
-* { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 76rem; padding: 1.5rem; background: var(--page); color: var(--ink);
-  font: 15px/1.5 system-ui, sans-serif; }
-h1 { font-size: 1.5rem; margin: 0 0 .25rem; } h2 { font-size: 1.15rem; margin: 2rem 0 .5rem; }
-p { margin: .25rem 0; color: var(--soft); max-width: 60rem; } strong { color: var(--ink); }
-.scroll { overflow-x: auto; }
-table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-th, td { padding: .3rem .6rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
-th { color: var(--soft); font-weight: 600; } th:first-child, td:first-child { text-align: left;
-  position: sticky; left: 0; background: var(--page); }
-.good { color: var(--good); } .bad { color: var(--bad); font-weight: 600; } .soft { color: var(--soft); }
+:root { --heat: 184, 66, 18; }
+@media (prefers-color-scheme: dark) { :root { --heat: 255, 158, 94; } }
+p { color: var(--soft); } strong { color: var(--ink); } table { width: 100%; } .bad { font-weight: 600; }
 .cards { display: grid; grid-template-columns: repeat(auto-fill, minmax(15rem, 1fr)); gap: .8rem; }
-.card { background: var(--card); border: 1px solid var(--line); border-radius: .5rem; padding: .7rem; overflow: hidden; }
-.card b { display: block; } .card span { display: block; color: var(--soft); font-size: .82rem; overflow-wrap: anywhere; }
+.cards .card { overflow: hidden; }
+.card b { display: block; } .card span { display: block; color: var(--soft); font-size: .82rem; }
 svg { display: block; margin-top: .5rem; max-width: 100%; } svg rect { stroke: var(--line); stroke-width: .05; }
-pre { background: var(--card); border: 1px solid var(--line); border-radius: .5rem; padding: .7rem; overflow-x: auto; }
-.scale { display: flex; flex-wrap: wrap; gap: .4rem; align-items: center; margin: .5rem 0 .8rem; color: var(--soft); font-size: .85rem; }
+.scale { display: flex; flex-wrap: wrap; gap: .4rem; align-items: center; margin: .5rem 0 .8rem; color: var(--soft);
+  font-size: .85rem; }
 .scale i { width: 1.2rem; height: .8rem; display: inline-block; border: 1px solid var(--line); }
-@media (max-width: 40rem) { body { padding: 1rem; } table { font-size: .8rem; } th, td { padding: .25rem .35rem; }
-  th { white-space: normal; vertical-align: bottom; } .scale i { width: .9rem; } }
+@media (max-width: 40rem) { table { font-size: .8rem; } th { white-space: normal; } .scale i { width: .9rem; } }
 )";
 
 // 0 for an exact zero, 1 at the tolerance of V2; logarithmic between.
@@ -150,30 +137,22 @@ std::string html_page(const std::vector<OpReport>& reports, const std::vector<Er
     scale += str("<i title=\"", e, "\" style=\"background:rgba(var(--heat),", formatted("%.2f", heat(e)), ")\"></i>");
   scale += str(formatted("%.0e", verifier::kTolerance.exact), " (rejected)</div>");
   if (!exact.empty()) exact = "<p>No error at all: " + exact + ".</p>\n";
-  return str(
-      "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
-      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>Boostgrad: verified "
-      "gradients</title>\n"
-      "<style>",
-      kStyle, "</style></head><body>\n<h1>Verified gradients</h1>\n<p><strong class=\"", failed ? "bad" : "good", "\">",
+  const std::string body = str(
+      "<h1>Verified gradients</h1>\n<p><strong class=\"", failed ? "bad" : "good", "\">",
       failed ? str(failed, " of ", reports.size(), " ops failed") : str("all ", reports.size(), " ops pass"),
       "</strong>: ", samples, " samples, ", comparisons, " comparisons, ", killed, " of ", counted,
       " planted errors rejected; seed ", options.seed, options.quick ? ", quick" : "", ".</p>\n", failures,
       "<h2>Ops</h2>\n<p>Worst errors, on the scale of each step's tolerance. Forward: against the reference. Vjp: the "
-      "backward "
-      "against dual numbers. Jvp: forward mode by double backward, against dual numbers. Double backward: against "
-      "differences "
-      "of the backward; an op that cannot offer one refuses. f32: its backward against f64.</p>\n<div "
-      "class=\"scroll\"><table>\n"
-      "<thead><tr><th>op</th><th>forward</th><th>vjp</th><th>jvp</th><th>double backward</th><th>f32</th>"
-      "<th>planted errors rejected</th></tr></thead>\n<tbody>\n",
+      "backward against dual numbers. Jvp: forward mode by double backward, against dual numbers. Double backward: "
+      "against differences of the backward; an op that cannot offer one refuses. f32: its backward against f64.</p>\n"
+      "<div class=\"scroll\"><table>\n<thead><tr><th>op</th><th>forward</th><th>vjp</th><th>jvp</th><th>double "
+      "backward</th><th>f32</th><th>planted errors rejected</th></tr></thead>\n<tbody>\n",
       rows,
       "</tbody></table></div>\n<h2>Where each op is least exact</h2>\n<p>The error of every element of the gradient "
-      "that came "
-      "off worst, against dual numbers, relative to the largest element or 1. Rows and columns are the tensor's; hover "
-      "for "
-      "the numbers.</p>\n",
-      exact, scale, "\n<div class=\"cards\">\n", cards, "</div>\n</body></html>\n");
+      "that came off worst, against dual numbers, relative to the largest element or 1. Rows and columns are the "
+      "tensor's; hover for the numbers.</p>\n",
+      exact, scale, "\n<div class=\"cards\">\n", cards, "</div>\n");
+  return html_document("Boostgrad: verified gradients", kStyle, body);
 }
 
 }  // namespace bg

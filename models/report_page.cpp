@@ -156,14 +156,13 @@ class Page {
         "runs", "Runs",
         paragraph("Perplexity by token compares runs of the same tokenizer alone; by word or byte it compares all runs "
                   "on the same text. Taken with the weights of the best validation step. Step time: median.") +
-            "<div class=\"scroll\"><table><thead><tr><th rowspan=\"2\">run</th><th rowspan=\"2\" "
-            "class=\"left\">model</th>"
-            "<th rowspan=\"2\">parameters</th><th "
-            "rowspan=\"2\">seed</th>"
-            "<th rowspan=\"2\">steps</th><th rowspan=\"2\">best step</th><th colspan=\"3\">validation, perplexity "
-            "by</th>"
-            "<th colspan=\"3\">test, perplexity by</th><th rowspan=\"2\">ms a step</th></tr>\n<tr><th>token</th>"
-            "<th>word</th><th>byte</th><th>token</th><th>word</th><th>byte</th></tr></thead>\n<tbody>\n" +
+            "<div class=\"scroll\"><table><thead>\n"
+            "<tr><th rowspan=\"2\">run</th><th rowspan=\"2\" class=\"left\">model</th>"
+            "<th rowspan=\"2\">parameters</th><th rowspan=\"2\">seed</th><th rowspan=\"2\">steps</th>"
+            "<th rowspan=\"2\">best step</th><th colspan=\"3\">validation, perplexity by</th>"
+            "<th colspan=\"3\">test, perplexity by</th><th rowspan=\"2\">ms a step</th></tr>\n"
+            "<tr><th>token</th><th>word</th><th>byte</th><th>token</th><th>word</th><th>byte</th></tr>\n"
+            "</thead><tbody>\n" +
             rows + "</tbody></table></div>\n" +
             (missing.empty() ? "" : "<h3>What is missing</h3>\n<ul>\n" + missing + "</ul>\n"));
   }
@@ -217,7 +216,7 @@ class Page {
       head += str("<th>entropy, round ", m, "</th><th>residual after round ", m, "</th>");
       if (a.layers[0].rounds[m].gate.count() > 0)
         head += str("<th>gate, round ", m, "</th><th>its spread</th><th>correlation of openness and entropy</th>");
-      if (!a.layers[0].rounds[m].hull.empty()) head += "<th>share outside the hull</th>";
+      if (!a.layers[0].rounds[m].hull.empty()) head += str("<th>share outside the hull, round ", m, "</th>");
     }
     for (size_t l = 0; l < a.layers.size(); ++l) {
       rows += str("<tr><td>", l, "</td>");
@@ -305,10 +304,9 @@ class Page {
     if (runs.empty()) return {};
     return section(
         "tokens", "Tokens helped and hurt",
-        paragraph(
-            "The predictions that gain and lose most by the corrections. Each shows the token that came, its loss, "
-            "and the end of the text before it, shaded by how much the last token attends to each (mean over "
-            "heads) in the first and in the last round of the layer where the two differ most.") +
+        paragraph("The predictions that gain and lose most by the corrections. Each shows the token that came, its "
+                  "loss, and the end of the text before it, shaded by how much the last token attends to each (mean "
+                  "over heads) in the first and in the last round of the layer where the two differ most.") +
             runs);
   }
 

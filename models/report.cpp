@@ -162,10 +162,16 @@ class ReportMaker {
     if (run.analysis->layers[0].rounds.size() < 2) return;
     const std::optional<size_t> peer = standard_peer(i);
     const std::unique_ptr<Transformer> closed = peer ? nullptr : without_corrections(model);
-    run.reference = peer ? str("the standard run ", report_.runs[*peer].name)
+    run.reference = peer ? str("the standard run ", report_.runs[*peer].name, other_steps(run, report_.runs[*peer]))
                          : "this model with its corrections left out (it was not trained to do without)";
     run.tokens = compare_tokens(model, peer ? *models_[*peer]->model : *closed, *models_[i]->tokenizer, windows,
                                 report_.options.analysis);
+  }
+
+  // Two runs that have not been trained as long do not compare.
+  static std::string other_steps(const ReportedRun& ours, const ReportedRun& theirs) {
+    const int64_t a = ours.log.steps(), b = theirs.log.steps();
+    return a == b ? "" : str(" (of ", b, " steps; this one has ", a, ")");
   }
 
   // A standard run of the same tokenizer, window, width, depth and norm; of the same seed if there is one.

@@ -54,8 +54,9 @@ using StudyProgress = std::function<void(int64_t done, int64_t total, double sha
 /// Runs all trainings, in parallel over model seeds and rows, and returns the tables' rows in order. What several rows
 /// need is trained once. Accuracies are percentages.
 ///
-///   rounds, gates   accuracy; gain: over one round with the same seed
-///   difficulty   one_round, two_rounds; gain: of the second
+///   rounds       accuracy; gain: over one round with the same seed; best_possible: of the pattern nearest to the query
+///   gates        accuracy, gain
+///   difficulty   one_round, two_rounds, gain, best_possible
 ///   iterate      accuracy; for fixed points also, at 5,000 fresh queries: residual and iterations as trained (30
 ///                iterations, tolerance 1e-5); distinct: how many fixed points 500 queries end in when iterated until
 ///                they stay, in f64; radius: the largest spectral radius of the step's Jacobian at one of them

@@ -181,15 +181,6 @@ void AnalysisOptions::validate() const {
   check("shown_context", shown_context, 1);
 }
 
-void Spread::add(double x) {
-  ++count_;
-  const double off = x - mean_;
-  mean_ += off / static_cast<double>(count_);
-  squares_ += off * (x - mean_);
-}
-
-double Spread::sd() const { return count_ > 0 ? std::sqrt(squares_ / static_cast<double>(count_)) : 0; }
-
 Windows draw_windows(const TokenStream& text, int64_t length, const AnalysisOptions& options) {
   options.validate();
   const auto predictions = static_cast<int64_t>(text.size()) - 1;

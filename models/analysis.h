@@ -14,6 +14,7 @@
 #include <limits>
 #include <nlohmann/json_fwd.hpp>
 
+#include "models/spread.h"
 #include "models/token_stream.h"
 #include "models/transformer.h"
 
@@ -27,19 +28,6 @@ struct AnalysisOptions {
   uint64_t seed = 1;           ///< of the choice of windows and of hull_tokens
 
   void validate() const;  ///< throws UsageError naming the option
-};
-
-/// Count, mean and standard deviation (of the population) of numbers that come one by one.
-class Spread {
- public:
-  void add(double x);
-  int64_t count() const { return count_; }
-  double mean() const { return mean_; }
-  double sd() const;
-
- private:
-  int64_t count_ = 0;
-  double mean_ = 0, squares_ = 0;  // Welford's update
 };
 
 /// Tokens of similar entropy: means over an equal share of them.

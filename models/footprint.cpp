@@ -51,7 +51,7 @@ double parameter_count(const TransformerConfig& c) {
 double saved_bytes_per_token(const TransformerConfig& c) {
   const double d = static_cast<double>(c.d_model), mlp = d * static_cast<double>(c.mlp_ratio);
   double floats = 2 * d;  // the inputs of both norms; what the norms give is computed again
-  floats += 3 * d + d;            // q, k, v, attention output
+  floats += 3 * d + d;    // q, k, v, attention output
   floats += later_rounds(c) * (3 * d + d + (c.gate == Gate::none || c.gate == Gate::scalar ? 0 : d));
   if (c.model == nn::AttentionKind::twicing) floats += d;
   floats += mlp;  // before GELU; what follows is computed again

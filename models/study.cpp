@@ -13,6 +13,7 @@
 #include "core/mapped_file.h"
 #include "models/flops.h"
 #include "models/footprint.h"
+#include "models/spread.h"
 
 namespace bg {
 
@@ -294,27 +295,13 @@ StudyTiming StudyTiming::load(const fs::path& study) {
 
 namespace {
 
-struct Stat {
-  double mean = 0, sd = 0;  // of a sample: divided by n - 1
-  int n = 0;
-};
-
-Stat stat(const std::vector<double>& v) {
-  Stat s;
-  s.n = static_cast<int>(v.size());
-  for (const double x : v) s.mean += x / s.n;
-  for (const double x : v) s.sd += (x - s.mean) * (x - s.mean);
-  s.sd = s.n > 1 ? std::sqrt(s.sd / (s.n - 1)) : 0;
-  return s;
-}
-
-std::string stat_text(const std::optional<Stat>& s, int digits, bool sign = false) {
+std::string spread_text(const std::optional<Spread>& s, int digits, bool sign = false) {
   if (!s) return "-";
-  const std::string mean = formatted(sign ? "%+.*f" : "%.*f", digits, s->mean);
-  return s->n > 1 ? mean + formatted(" +- %.*f", digits, s->sd) : mean;
+  const std::string mean = formatted(sign ? "%+.*f" : "%.*f", digits, s->mean());
+  return s->count() > 1 ? mean + formatted(" +- %.*f", digits, s->sd()) : mean;
 }
 
-ordered_json stat_json(const Stat& s) { return {{"mean", s.mean}, {"sd", s.sd}, {"n", s.n}}; }
+ordered_json spread_json(const Spread& s) { return {{"mean", s.mean()}, {"sd", s.sd()}, {"n", s.count()}}; }
 
 using Ppl = double (Evaluation::*)() const;
 constexpr std::pair<const char*, Ppl> kPpls[] = {{"perplexity", &Evaluation::token_ppl},
@@ -328,20 +315,20 @@ bool has_test(const StudyRow& row) {
   return std::all_of(row.runs.begin(), row.runs.end(), [](const auto& run) { return run.second.test.has_value(); });
 }
 
-std::optional<Stat> ppl_stat(const StudyRow& row, Ppl ppl, bool test) {
+std::optional<Spread> ppl_spread(const StudyRow& row, Ppl ppl, bool test) {
   if (test && !has_test(row)) return {};
   std::vector<double> v;
   for (const auto& [seed, r] : row.runs) v.push_back((evaluation(r, test).*ppl)());
-  return stat(v);
+  return Spread(v);
 }
 
 // Percent by which the row's perplexity a token is above the other's, seed by seed.
-std::optional<Stat> difference(const StudyRow& row, const StudyRow& other, bool test) {
+std::optional<Spread> difference(const StudyRow& row, const StudyRow& other, bool test) {
   std::vector<double> v;
   for (const auto& [seed, r] : row.runs)
     for (const auto& [other_seed, o] : other.runs)
       if (seed == other_seed) v.push_back(100 * std::expm1(evaluation(r, test).loss - evaluation(o, test).loss));
-  return v.empty() ? std::nullopt : std::optional(stat(v));
+  return v.empty() ? std::nullopt : std::optional(Spread(v));
 }
 
 // The standard model that a row is held against: that of the same norm.
@@ -381,10 +368,10 @@ Lines token_lines(const Study& study, bool test, bool timed) {
     std::string seeds;
     for (const auto& [seed, r] : row.runs) seeds += str(seeds.empty() ? "" : " ", seed);
     std::vector<std::string> line{row.name, str(row.runs[0].second.parameters), seeds};
-    line.push_back(stat_text(ppl_stat(row, &Evaluation::token_ppl, false), 2));
-    if (test) line.push_back(stat_text(ppl_stat(row, &Evaluation::token_ppl, true), 2));
+    line.push_back(spread_text(ppl_spread(row, &Evaluation::token_ppl, false), 2));
+    if (test) line.push_back(spread_text(ppl_spread(row, &Evaluation::token_ppl, true), 2));
     const StudyRow* base = baseline(study.rows, row);
-    line.push_back(base && base != &row ? stat_text(difference(row, *base, test), 2, true) : "-");
+    line.push_back(base && base != &row ? spread_text(difference(row, *base, test), 2, true) : "-");
     if (timed && row.timing) {
       const Timing& t = *row.timing;
       line.push_back(formatted("%.3f", t.step_seconds));
@@ -404,8 +391,8 @@ Lines word_and_byte_lines(const Study& study, bool test) {
     lines.push_back({row.name});
     for (const bool of_test : {false, true}) {
       if (of_test && !test) continue;
-      lines.back().push_back(stat_text(ppl_stat(row, &Evaluation::word_ppl, of_test), 2));
-      lines.back().push_back(stat_text(ppl_stat(row, &Evaluation::byte_ppl, of_test), 4));
+      lines.back().push_back(spread_text(ppl_spread(row, &Evaluation::word_ppl, of_test), 2));
+      lines.back().push_back(spread_text(ppl_spread(row, &Evaluation::byte_ppl, of_test), 4));
     }
   }
   return lines;
@@ -440,11 +427,11 @@ std::vector<ordered_json> Study::to_json() const {
     for (const auto& [seed, r] : row.runs) j["seeds"].push_back(seed);
     for (const bool of_test : {false, true})
       for (const auto& [key, ppl] : kPpls)
-        if (const auto s = ppl_stat(row, ppl, of_test)) j[of_test ? "test" : "valid"][key] = stat_json(*s);
+        if (const auto s = ppl_spread(row, ppl, of_test)) j[of_test ? "test" : "valid"][key] = spread_json(*s);
     const StudyRow* base = baseline(rows, row);
     if (base && base != &row)
       if (const auto d = difference(row, *base, test)) {
-        j["difference_percent"] = stat_json(*d);
+        j["difference_percent"] = spread_json(*d);
         j["difference_percent"]["against"] = base->name;
         j["difference_percent"]["text"] = test ? "test" : "valid";
       }

@@ -554,7 +554,8 @@ class Training {
     try {
       return clip_grad_norm(model_->parameters(), o_.clip);
     } catch (const Error& e) {
-      fail("train", str("the gradient is not finite at step ", step_ + 1), within(e), {}, str("a smaller --lr", kept()));
+      fail("train", str("the gradient is not finite at step ", step_ + 1), within(e), {},
+           str("a smaller --lr", kept()));
     }
   }
 

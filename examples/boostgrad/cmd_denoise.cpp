@@ -7,6 +7,7 @@
 #include "core/format.h"
 #include "examples/boostgrad/commands.h"
 #include "examples/boostgrad/flags.h"
+#include "examples/boostgrad/progress_line.h"
 #include "models/denoise/study.h"
 
 namespace bg {
@@ -21,27 +22,16 @@ struct Flags {
   CommonFlags common;
 };
 
-/// A line on standard error that is written over, at most every half second.
-class ProgressLine {
- public:
-  void operator()(int64_t done, int64_t total, double share) {
-    const auto now = Clock::now();
-    if (done < total && now - shown_ < std::chrono::milliseconds(500)) return;
-    shown_ = now;
-    const double seconds = std::chrono::duration<double>(now - start_).count();
-    std::fprintf(stderr, "\r%s",
-                 formatted("%lld of %lld trainings, %.1f per second, %.0f s left   ", static_cast<long long>(done),
-                           static_cast<long long>(total), static_cast<double>(done) / seconds,
-                           std::max(0.0, seconds / share - seconds))
-                     .c_str());
-    if (done == total) std::fprintf(stderr, "\r%*s\r", 70, "");
-    std::fflush(stderr);
-  }
-
- private:
-  using Clock = std::chrono::steady_clock;
-  Clock::time_point start_ = Clock::now(), shown_ = start_;
-};
+/// Shows how far a study is.
+StudyProgress shown_on(ProgressLine& line) {
+  const auto start = std::chrono::steady_clock::now();
+  return [&line, start](int64_t done, int64_t total, double share) {
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    line.show(formatted("%lld of %lld trainings, %.1f per second, %.0f s left", static_cast<long long>(done),
+                        static_cast<long long>(total), static_cast<double>(done) / seconds,
+                        std::max(0.0, seconds / share - seconds)));
+  };
+}
 
 ordered_json json_of(const Figure& f) {
   ordered_json j{{"mean", f.mean}};
@@ -55,15 +45,14 @@ ordered_json json_of(const Row& r, const Flags& f) {
                  {"sigma", r.setting.sigma}, {"pattern_draw", f.patterns},
                  {"seeds", f.seeds}};
   for (const Metric& m : r.metrics) {
-    ordered_json& of = j[m.name] = {{"mean", m.mean()}, {"sd", m.sd()}, {"values", m.values}};
+    ordered_json& of = j[m.name] = {{"mean", m.spread().mean()}, {"sd", m.spread().sd()}, {"values", m.values}};
     if (m.paper) of["paper"] = json_of(*m.paper);
     if (m.rerun) of["rerun"] = json_of(*m.rerun);
   }
   return j;
 }
 
-// -- As a table
-// ---------------------------------------------------------------------------------------------------------
+// -- As a table -------------------------------------------------------------------------------------------------------
 
 struct Heading {
   const char* table;
@@ -126,7 +115,9 @@ std::vector<Cells> cells_of(const std::vector<const Row*>& rows) {
       if (figure)
         line.push_back(from ? cell(*m, from->mean, from->sd) : "");
       else
-        line.push_back(m ? cell(*m, m->mean(), m->values.size() > 1 ? std::optional(m->sd()) : std::nullopt) : "");
+        line.push_back(
+            m ? cell(*m, m->spread().mean(), m->values.size() > 1 ? std::optional(m->spread().sd()) : std::nullopt)
+              : "");
     }
     out.push_back(std::move(line));
   }
@@ -157,8 +148,9 @@ int run(const Flags& f) {
     fail<UsageError>("denoise", "unknown --table", str("'", f.table, "'"), kTableNames.choices() + ", or all");
   else
     options.tables = {kTableNames.parse(f.table)};
-  ProgressLine progress;
-  const std::vector<Row> rows = run_study(options, [&](auto... a) { progress(a...); });
+  ProgressLine line;
+  const std::vector<Row> rows = run_study(options, shown_on(line));
+  line.end();
   if (f.common.json) {
     for (const Row& r : rows) std::cout << json_of(r, f).dump() << "\n";
     return 0;

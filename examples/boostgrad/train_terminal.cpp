@@ -5,12 +5,12 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
 
 #include "core/format.h"
+#include "examples/boostgrad/progress_line.h"
 
 namespace bg {
 namespace {
@@ -58,27 +58,17 @@ std::string fitted(std::string text, std::span<const double> losses, bool utf8) 
 
 TrainProgress terminal_progress() {
   stop_gently_on_interrupt();
-  const bool live = isatty(STDERR_FILENO), utf8 = live && locale_is_utf8();
-  auto last = std::make_shared<double>(-1e9);
+  auto line = std::make_shared<ProgressLine>();
+  const bool utf8 = line->live() && locale_is_utf8();
   TrainProgress p;
-  p.say = [live](const std::string& text) { std::fprintf(stderr, "%s%s\n", live ? "\r\033[K" : "", text.c_str()); };
-  p.state = [=](const TrainState& state) {
-    const double now = std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-    if (now - *last < (live ? 0.2 : 5)) return;
-    *last = now;
-    const std::string text = state.text();
-    if (live)
-      std::fprintf(stderr, "\r\033[K%s", fitted(text, state.losses, utf8).c_str());
-    else
-      std::fprintf(stderr, "%s\n", text.c_str());
-    std::fflush(stderr);
+  p.say = [line](const std::string& text) { line->say(text); };
+  p.state = [line, utf8](const TrainState& state) {
+    line->show(line->live() ? fitted(state.text(), state.losses, utf8) : state.text());
   };
   p.stop = [] { return g_interrupted != 0; };
   return p;
 }
 
-void end_progress_line() {
-  if (isatty(STDERR_FILENO)) std::fprintf(stderr, "\n");
-}
+void end_progress_line() { ProgressLine().end(); }
 
 }  // namespace bg

@@ -254,18 +254,6 @@ void plan_routing(Plan& plan) {
 
 }  // namespace
 
-double Metric::mean() const {
-  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
-}
-
-double Metric::sd() const {
-  if (values.size() < 2) return 0;
-  const double m = mean();
-  double sum = 0;
-  for (double v : values) sum += (v - m) * (v - m);
-  return std::sqrt(sum / static_cast<double>(values.size() - 1));
-}
-
 const Metric* Row::find(std::string_view name) const {
   for (const Metric& m : metrics)
     if (m.name == name) return &m;

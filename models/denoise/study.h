@@ -8,6 +8,7 @@
 
 #include "core/enum_names.h"
 #include "models/denoise/task.h"
+#include "models/spread.h"
 
 namespace bg::denoise {
 
@@ -29,8 +30,7 @@ struct Metric {
   std::vector<double> values;   ///< by seed
   std::optional<Figure> paper;  ///< the published single run
   std::optional<Figure> rerun;  ///< the paper's own code, five model seeds
-  double mean() const;
-  double sd() const;  ///< of a single seed (n - 1); 0 for one seed
+  Spread spread() const { return Spread(values); }
 };
 
 struct Row {

@@ -170,8 +170,8 @@ TEST_CASE("denoise: routing chooses between two outputs, and cannot be better th
 
 TEST_CASE("denoise: statistics of a metric, and a bad number of seeds") {
   const Metric m{"accuracy", {1, 2, 6}, {}, {}};
-  CHECK(m.mean() == 3);
-  CHECK(close(m.sd(), std::sqrt(7.0), 1e-14));
-  CHECK(Metric{"accuracy", {4}, {}, {}}.sd() == 0);
+  CHECK(m.spread().mean() == 3);
+  CHECK(close(m.spread().sd(), std::sqrt(7.0), 1e-14));
+  CHECK(Metric{"accuracy", {4}, {}, {}}.spread().sd() == 0);
   CHECK_THROWS_AS(run_study({.tables = {Table::gates}, .seeds = 0}), UsageError);
 }

@@ -1,0 +1,28 @@
+#include "examples/boostgrad/progress_line.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+
+namespace bg {
+
+ProgressLine::ProgressLine() : live_(isatty(STDERR_FILENO)) {}
+
+void ProgressLine::show(const std::string& text) {
+  const double now = std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  if (now - shown_at_ < (live_ ? 0.2 : 5)) return;
+  shown_at_ = now;
+  std::fprintf(stderr, live_ ? "\r\033[K%s" : "%s\n", text.c_str());
+  std::fflush(stderr);
+}
+
+void ProgressLine::say(const std::string& text) {
+  std::fprintf(stderr, "%s%s\n", live_ ? "\r\033[K" : "", text.c_str());
+}
+
+void ProgressLine::end() {
+  if (live_) std::fprintf(stderr, "\n");
+}
+
+}  // namespace bg

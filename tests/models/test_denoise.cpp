@@ -114,6 +114,7 @@ TEST_CASE("denoise: where the step contracts, implicit and unrolled gradients of
 }
 
 TEST_CASE("denoise: positive control - the implicit gradient moves fixed points to targets, without it they stay") {
+  if (kThreadSanitizer) return;
   const ControlResult with = run_control(1, false), without = run_control(1, true);
   CHECK(with.loss_before > 0.01);
   CHECK(with.loss_after < 1e-5);
@@ -123,6 +124,7 @@ TEST_CASE("denoise: positive control - the implicit gradient moves fixed points 
 }
 
 TEST_CASE("denoise: one step retrieves, its trained fixed point is one point for all queries: chance") {
+  if (kThreadSanitizer) return;
   const Task task({16, 4, 0.5}, Rng(42).fork(0));
   const IterateResult one = run_iterate(task, IterateModel::one_step, 1);
   CHECK(one.accuracy > 65);
@@ -136,14 +138,14 @@ TEST_CASE("denoise: one step retrieves, its trained fixed point is one point for
 }
 
 TEST_CASE("denoise: a second round improves retrieval, whatever the number of threads, bit for bit") {
-  const Task task({64, 16, 0.5}, Rng(42));
+  const Task task({32, 8, 0.5}, Rng(42));
   auto scores = [&](int threads) {
     const int before = num_threads();
     set_num_threads(threads);
     std::vector<double> s(2);
     parallel_for(2, 1, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
-        Retriever model(64, static_cast<int>(i) + 1, Gate::mlp, Rng(1));
+        Retriever model(32, static_cast<int>(i) + 1, Gate::mlp, Rng(1));
         s[static_cast<size_t>(i)] = train_and_score(model, task, Rng(1).fork(2), Rng(1).fork(3));
       }
     });
@@ -152,11 +154,12 @@ TEST_CASE("denoise: a second round improves retrieval, whatever the number of th
   };
   const std::vector<double> one = scores(1), two = scores(2);
   CHECK(one == two);
-  CHECK(one[0] > 40);
-  CHECK(one[1] > one[0] + 3);
+  CHECK(one[0] > 50);
+  CHECK(one[1] > one[0] + 2);
 }
 
 TEST_CASE("denoise: routing chooses between two outputs, and cannot be better than always right") {
+  if (kThreadSanitizer) return;
   const RoutingResult r = run_routing(Task({16, 4, 0.8}, Rng(42)), 1);
   CHECK(r.one_step > 45);
   CHECK(r.fixed_point < r.one_step);

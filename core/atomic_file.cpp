@@ -66,6 +66,7 @@ std::string hint_for(int error) {
 AtomicFile::AtomicFile(fs::path path) : path_(std::move(path)) {
   std::error_code ignored;
   path_ = resolve(path_);
+  BG_CHECK(path_.has_filename(), "file", "no file to write", str("'", path_.string(), "'"), "the name of a file");
   const fs::file_status status = fs::status(path_, ignored);
   BG_CHECK(!fs::exists(status) || fs::is_regular_file(status), "file",
            str("cannot write ", path_.string(), ": it exists and is not a regular file"), "", "",

@@ -1,5 +1,7 @@
 #include "core/html.h"
 
+#include <cstring>
+
 namespace bg {
 namespace {
 
@@ -44,8 +46,8 @@ std::string html_escaped(std::string_view text) {
       case '\'':
         out += "&#39;";
         break;
-      default:
-        out += c;
+      default:  // control characters are not allowed in HTML: shown as what cannot be shown
+        out += static_cast<unsigned char>(c) < 0x20 && !std::strchr("\t\n\r", c) ? "\xef\xbf\xbd" : std::string(1, c);
     }
   return out;
 }

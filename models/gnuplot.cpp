@@ -10,28 +10,10 @@
 #include "core/atomic_file.h"
 #include "core/error.h"
 #include "core/html.h"
+#include "core/temporary_folder.h"
 
 namespace bg {
 namespace {
-
-// A folder of one's own for the time of a plot.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "boostgrad-plot-XXXXXX").string();
-    BG_CHECK(mkdtemp(name.data()) != nullptr, "plot", "cannot make a temporary folder", name, "a writable place",
-             "set TMPDIR");
-    path_ = name;
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  std::filesystem::path operator/(const char* name) const { return path_ / name; }
-
- private:
-  std::filesystem::path path_;
-};
 
 std::string contents(const std::filesystem::path& path) {
   std::ostringstream text;
@@ -101,7 +83,7 @@ InlineSvg inline_svg(const std::string& drawn, const std::string& label) {
 
 std::string gnuplot(const std::string& program) {
   const TemporaryFolder folder;
-  const auto in = folder / "program", out = folder / "out", errors = folder / "errors";
+  const auto in = folder.path() / "program", out = folder.path() / "out", errors = folder.path() / "errors";
   write_file_atomically(in, program);
   const int status =
       std::system(str("gnuplot ", quoted(in), " >", quoted(out), " 2>", quoted(errors), " </dev/null").c_str());

@@ -69,11 +69,12 @@ class ReportMaker {
 
  private:
   void open(const std::vector<fs::path>& folders) {
+    for (const fs::path& folder : folders)
+      if (!is_run(folder))
+        fail<UsageError>("report", "not a run folder", str("'", folder.string(), "'"), "a folder with config.json",
+                         "boostgrad train --out DIR");
     const std::vector<std::string> names = short_names(folders);
     for (size_t i = 0; i < folders.size(); ++i) {
-      if (!is_run(folders[i]))
-        fail<UsageError>("report", "not a run folder", str("'", folders[i].string(), "'"), "a folder with config.json",
-                         "boostgrad train --out DIR");
       ReportedRun run;
       run.name = names[i];
       run.log = read_run_log(folders[i]);

@@ -1,7 +1,9 @@
 #include "models/run_log.h"
 
 #include <algorithm>
+#include <cmath>
 #include <fstream>
+#include <limits>
 
 #include "core/atomic_file.h"
 #include "core/mapped_file.h"
@@ -132,8 +134,8 @@ std::vector<CurvePoint> read_curve(const fs::path& folder) {
     if (!j.is_object() || !j.contains("step") || !j["step"].is_number_integer()) continue;
     CurvePoint p;
     p.step = j["step"].get<int64_t>();
-    if (p.step < 1) continue;
-    p.train_loss = number_or(j, "train_loss", 0);
+    p.train_loss = number_or(j, "train_loss", std::numeric_limits<double>::quiet_NaN());
+    if (p.step < 1 || !std::isfinite(p.train_loss)) continue;
     if (const auto val = j.find("val_loss"); val != j.end() && val->is_number()) p.val_loss = val->get<double>();
     p.lr = number_or(j, "lr", 0);
     p.grad_norm = number_or(j, "grad_norm", 0);
@@ -152,7 +154,7 @@ RunLog read_run_log(const fs::path& folder) {
   const json config = read_object(folder / "config.json");
   log.build = config.value("build", json());
   log.text = config.value("text", json());
-  if (const auto tokenizer = config.find("tokenizer"); tokenizer != config.end())
+  if (const auto tokenizer = config.find("tokenizer"); tokenizer != config.end() && tokenizer->is_object())
     log.options.model.vocab = tokenizer->value("vocab", log.options.model.vocab);
   log.curve = read_curve(folder);
   if (fs::exists(folder / "results.json")) log.results = RunResults::from_json(read_object(folder / "results.json"));

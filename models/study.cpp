@@ -1,7 +1,5 @@
 #include "models/study.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -11,6 +9,7 @@
 #include "core/folder_lock.h"
 #include "core/format.h"
 #include "core/mapped_file.h"
+#include "core/temporary_folder.h"
 #include "models/flops.h"
 #include "models/footprint.h"
 #include "models/spread.h"
@@ -38,7 +37,7 @@ bool take_rounds(std::vector<std::string>& words, int64_t& rounds) {
   if (words.empty() || words[0].size() < 2 || words[0][0] != 'm') return false;
   const char *begin = words[0].data() + 1, *end = words[0].data() + words[0].size();
   const auto [stop, error] = std::from_chars(begin, end, rounds);
-  if (error != std::errc() || stop != end) return false;
+  if (error != std::errc() || stop != end || words[0] != str('m', rounds)) return false;  // one name a model: no m02
   words.erase(words.begin());
   return true;
 }
@@ -201,22 +200,24 @@ std::vector<Planned> plan(const StudyOptions& o, const json& text, int64_t vocab
   return runs;
 }
 
-void check_distinct(const StudyOptions& o) {
+// Names that mean a model, each once, and each seed once.
+void check_lists(const std::vector<std::string>& models, const std::vector<uint64_t>& seeds) {
   auto check = [](auto list, const char* option) {
-    if (list.empty()) fail<UsageError>("study", str("no ", option), "an empty list", "at least one");
     std::sort(list.begin(), list.end());
     const auto twice = std::adjacent_find(list.begin(), list.end());
     if (twice != list.end()) fail<UsageError>("study", str(option, " names one twice"), str(*twice), "each once");
   };
-  check(o.models, "--models");
-  check(o.seeds, "--seeds");
-  for (const std::string& name : o.models) parse_name(name, o.train.model);
+  for (const std::string& name : models) parse_name(name, {});
+  check(models, "--models");
+  check(seeds, "--seeds");
 }
 
 }  // namespace
 
 bool run_study(const StudyOptions& o, const TrainProgress& progress) {
-  check_distinct(o);
+  for (const auto& [option, empty] : {std::pair("--models", o.models.empty()), {"--seeds", o.seeds.empty()}})
+    if (empty) fail<UsageError>("study", str("no ", option), "an empty list", "at least one");
+  check_lists(o.models, o.seeds);
   make_folders(o.out);
   const FolderLock lock(o.out);
   std::vector<Planned> runs;
@@ -482,6 +483,20 @@ void find_runs(const fs::path& out, std::vector<std::string>& models, std::vecto
   if (seeds.empty()) seeds = all_seeds;
 }
 
+// A run folder that was renamed must not pass for another row or another seed.
+void check_named_right(const RunLog& log, const std::string& name, uint64_t seed) {
+  const TransformerConfig& got = log.options.model;
+  Named meant = parse_name(name, got);
+  if (meant.wider) {  // of a width that the boosted model gave
+    meant.config = got;
+    meant.config.model = nn::AttentionKind::standard;
+  }
+  if (log.options.seed == seed && meant.config == got) return;
+  fail<UsageError>("study", "a run folder does not hold what its name says",
+                   str(log.folder.string(), " with seed ", log.options.seed, " and model ", got.to_json().dump()),
+                   str("seed ", seed, ", ", name), "the name that it was trained under");
+}
+
 // The options that all runs of a study have in common.
 json common_options(const TrainOptions& options) {
   json j = options.to_json();
@@ -496,6 +511,7 @@ Study read_study(const fs::path& out, const std::vector<std::string>& given_mode
   std::vector<std::string> models = given_models;
   std::vector<uint64_t> seeds = given_seeds;
   const bool asked = !models.empty();
+  check_lists(models, seeds);
   find_runs(out, models, seeds);
   std::sort(seeds.begin(), seeds.end());
   seeds.erase(std::unique(seeds.begin(), seeds.end()), seeds.end());
@@ -513,6 +529,7 @@ Study read_study(const fs::path& out, const std::vector<std::string>& given_mode
         continue;
       }
       const RunLog log = read_run_log(out / folder);
+      check_named_right(log, name, seed);
       if (!first) first = log;
       const json expected = common_options(first->options), got = common_options(log.options);
       for (const auto& [key, value] : got.items())
@@ -553,18 +570,15 @@ RunCheck check_run(const fs::path& folder, int64_t steps, const std::string& dat
   TrainOptions o = log.options;
   if (!data.empty()) o.data = data;
   o.save_every = steps;
-  struct Vanishing {
-    fs::path path = fs::temp_directory_path() / str("boostgrad-check-", getpid());
-    ~Vanishing() {
-      std::error_code ignored;
-      fs::remove_all(path, ignored);
-    }
-  } scratch;
+  if (const json now = text_facts(load_corpus(o.data)); !log.text.is_null() && now != log.text)
+    fail<UsageError>("study", str("the run in ", folder.string(), " was trained on another text"),
+                     str(o.data, " ", now.dump()), log.text.dump(), "--data with the text of the run");
+  const TemporaryFolder scratch;
   TrainProgress of_run = progress;
   int64_t done = 0;
   of_run.stop = [&] { return ++done >= steps || progress.stop(); };  // asked once after each step
-  train(o, scratch.path, false, of_run);
-  const std::vector<CurvePoint> now = read_curve(scratch.path);  // every step, from 1
+  train(o, scratch.path(), false, of_run);
+  const std::vector<CurvePoint> now = read_curve(scratch.path());  // every step, from 1
   RunCheck check;
   check.other_build = build_difference(log.build);
   check.steps = std::min(steps, static_cast<int64_t>(now.size()));

@@ -19,6 +19,7 @@
 #include "models/checkpoint.h"
 #include "models/footprint.h"
 #include "models/run_log.h"
+#include "models/unicode.h"
 #include "nn/optim.h"
 
 namespace bg {
@@ -52,6 +53,8 @@ void TrainOptions::validate() const {
     if (!good) fail<UsageError>("train", str("bad --", option), str(got), expected);
   };
   model.validate();
+  check(find_invalid_utf8(data) == std::string_view::npos, "data", printable(data),
+        "a path in UTF-8, as config.json is");
   // bounds that keep every product of counts far from overflow
   check(steps >= 0 && steps <= 1'000'000'000'000, "steps", steps, "0 to 10^12");
   check(steps > 0 || (epochs >= 1 && epochs <= 1'000'000), "epochs", epochs, "1 to 10^6");
@@ -308,7 +311,8 @@ class Metrics {
     std::ifstream in(path_);
     for (std::string line; std::getline(in, line);) {
       const json j = json::parse(line, nullptr, false);
-      if (j.is_object() && j.value("step", int64_t{-1}) <= first_step && j.contains("step")) kept += line + '\n';
+      if (j.is_object() && j.contains("step") && j["step"].is_number_integer() && j["step"] <= first_step)
+        kept += line + '\n';
     }
     write_file_atomically(path_, kept);
     out_.open(path_, std::ios::app);

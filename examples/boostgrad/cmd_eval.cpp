@@ -46,17 +46,15 @@ int run(const Flags& f) {
   }
   const Evaluation e = evaluate(*r.model, TokenStream(text, *r.tokenizer), text, r.options);
   if (f.common.json) {
-    std::cout << nlohmann::ordered_json{{"run", f.run},
-                                        {"weights", r.weights},
-                                        {"data", f.data},
-                                        {"split", split},
-                                        {"loss", e.loss},
-                                        {"tokens", e.tokens},
-                                        {"perplexity", e.token_ppl()},
-                                        {"word_perplexity", e.word_ppl()},
-                                        {"byte_perplexity", e.byte_ppl()}}
-                     .dump()
-              << "\n";
+    print_json(nlohmann::ordered_json{{"run", f.run},
+                                      {"weights", r.weights},
+                                      {"data", f.data},
+                                      {"split", split},
+                                      {"loss", e.loss},
+                                      {"tokens", e.tokens},
+                                      {"perplexity", e.token_ppl()},
+                                      {"word_perplexity", e.word_ppl()},
+                                      {"byte_perplexity", e.byte_ppl()}});
     return 0;
   }
   std::printf(

@@ -38,13 +38,11 @@ int run(const Flags& f) {
     return 0;
   }
   const std::vector<int32_t> tokens(out.begin(), out.end());
-  std::cout << nlohmann::ordered_json{{"run", f.run},
-                                      {"prompt", f.prompt},
-                                      {"text", text.feed(r.tokenizer->decode(tokens)) + text.finish()},
-                                      {"tokens", tokens},
-                                      {"seed", f.seed}}
-                   .dump()
-            << "\n";
+  print_json(nlohmann::ordered_json{{"run", f.run},
+                                    {"prompt", f.prompt},
+                                    {"text", text.feed(r.tokenizer->decode(tokens)) + text.finish()},
+                                    {"tokens", tokens},
+                                    {"seed", f.seed}});
   return 0;
 }
 

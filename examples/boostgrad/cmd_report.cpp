@@ -46,9 +46,7 @@ int run(const Flags& f) {
   std::fprintf(stderr, "drawing the page\n");
   write_file_atomically(f.out, report_page(report));
   for (const ReportedRun& run : report.runs)
-    if (f.common.json) {
-      std::cout << to_json(run).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
-    }
+    if (f.common.json) print_json(to_json(run));
   if (!f.common.json) std::printf("%s\n", f.out.c_str());
   return 0;
 }

@@ -82,7 +82,7 @@ int run_lm(const LmFlags& f) {
   if (f.no_timing)
     for (StudyRow& row : study.rows) row.timing.reset();
   if (f.common.json) {
-    for (const nlohmann::ordered_json& j : study.to_json()) std::cout << j.dump() << "\n";
+    for (const nlohmann::ordered_json& j : study.to_json()) print_json(j);
   } else {
     std::cout << study.to_string();
   }
@@ -130,7 +130,7 @@ int run_check(const CheckFlags& f) {
       j["now"] = c.now;
     }
     if (!c.other_build.empty()) j["other_build"] = c.other_build;
-    std::cout << j.dump() << "\n";
+    print_json(j);
   } else {
     if (same)
       std::printf("%s: of the first %lld steps, all %lld training losses are equal to the bit\n", f.run.c_str(),

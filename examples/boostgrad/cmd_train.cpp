@@ -54,7 +54,7 @@ int run(const Flags& f) {
                              {"tokens_per_s", r.tokens_per_s},
                              {"seed", o.seed}};
     if (r.test_loss >= 0) j["test_loss"] = r.test_loss;
-    std::cout << j.dump() << "\n";
+    print_json(j);
     return 0;
   }
   const bool was_finished = r.resumed_at == r.steps;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -56,6 +57,12 @@ struct ModelFlags {
     set(c.dropout, dropout);
   }
 };
+
+/// A line of JSON on standard output. Paths may be any bytes, JSON may not: what is no UTF-8 is replaced.
+template <class Json>
+void print_json(const Json& j) {
+  std::cout << j.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+}
 
 /// --threads and --json.
 struct CommonFlags {

@@ -49,11 +49,17 @@ std::string check_whole_number(const std::string& text) {
                     {});
 }
 
+// CLI11 takes an empty number for one that was not given.
+std::string check_not_empty(const std::string& text) {
+  return text.empty() ? error_text("number", "bad value", "''", "a number", {}) : "";
+}
+
 void check_numbers(CLI::App& command) {
   for (CLI::App* sub : command.get_subcommands({})) check_numbers(*sub);
   for (CLI::Option* option : command.get_options()) {
     if (option->get_type_name() == "INT") option->check(check_whole_number<int64_t>);
     if (option->get_type_name() == "UINT") option->check(check_whole_number<uint64_t>);
+    if (option->get_type_name() == "FLOAT") option->check(check_not_empty);
   }
 }
 

@@ -9,6 +9,7 @@ TEST_CASE("HTML: every character that means something is escaped, nothing else")
         "&lt;a href=&quot;x&quot;&gt;Tom &amp; &#39;Jerry&#39;&lt;/a&gt;");
   CHECK(html_escaped("plain, \xc3\xa9 and \n stay") == "plain, \xc3\xa9 and \n stay");
   CHECK(html_escaped("").empty());
+  CHECK(html_escaped("\x1b[31m\t\x01") == "\xef\xbf\xbd[31m\t\xef\xbf\xbd");  // not allowed on a page
 }
 
 TEST_CASE("HTML: a document has its title escaped, its style and its body as they are") {

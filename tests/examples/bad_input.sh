@@ -132,6 +132,9 @@ refused 2 'no text' study lm --out new
 refused 2 'no such model.*twice.*twicing' study lm --data text --out new --models twice
 refused 2 'whole' study lm --data text --out new --seeds 1,-2
 refused 2 'no such folder' study lm --out missing --table-only
+refused 2 'no such model' study lm --out folder --table-only --models nonsense
+refused 2 'bad --data.*UTF-8' train --out new --data $'nu\xff.txt'
+refused 2 '.--lr: .number. bad value' train --data text --out new --lr ''
 refused 1 'not a run folder' study check folder
 refused 1 'not a run folder' eval --run folder --data text
 refused 1 'not a run folder' generate --run missing --prompt x
@@ -164,6 +167,10 @@ first=$(grep -o '"train_loss":[^,]*' out)
 succeeds train --out run --resume --json
 grep -q 'the run is finished.*cannot be made longer' err || fail "silent about a finished run: $(cat err)"
 [ "$(grep -o '"train_loss":[^,]*' out)" = "$first" ] || fail "a finished run reports another loss: $(cat out)"
+succeeds train --out run --resume --json
+cp -r run $'nu\xff'
+succeeds train --out $'nu\xff' --resume --json
+succeeds study check $'nu\xff' --json
 # shellcheck disable=SC2046
 refused 2 'already holds a run' train --data text --out run $(tiny) --steps 4
 refused 2 'another lr' train --out run --resume --lr 0.5

@@ -25,6 +25,8 @@ small='--data builtin: --layers 2 --d-model 16 --heads 2 --seq-len 16 --batch-si
 run 2 report --out "$work/page.html"
 run 2 report "$work" --out "$work/page.html"
 grep -q 'not a run folder' "$work/err" || wrong "no word of the folder"
+run 2 report '' --out "$work/page.html"
+run 2 report "$work/boosted" --out ''
 run 2 report "$work/boosted" --out "$work/page.html" --tokens 0
 run 2 report "$work/boosted" --out "$work/nowhere/page.html"
 [ "$(wc -l <"$work/err")" = 1 ] && grep -q 'No such file' "$work/err" || wrong "an unwritable page: not one line at once"

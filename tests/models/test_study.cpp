@@ -56,8 +56,9 @@ TEST_CASE("a model's name says what differs from the base") {
   CHECK((c.norm == nn::NormPlace::post && c.rounds == 3 && c.kv == Kv::input && c.gate == Gate::mlp));
   CHECK(study_model("boosted-none", base).gate == Gate::none);
   CHECK(study_model("post-standard", base).norm == nn::NormPlace::post);
-  for (const char* bad : {"", "standart", "standard-m2", "twicing-input", "boosted-", "boosted-m", "boosted-mx",
-                          "boosted-input-m3", "boosted-input-residual", "post", "post-", "boosted-linear-x"})
+  for (const char* bad :
+       {"", "standart", "standard-m2", "twicing-input", "boosted-", "boosted-m", "boosted-mx", "boosted-m02",
+        "boosted-input-m3", "boosted-input-residual", "post", "post-", "boosted-linear-x"})
     CHECK_THROWS_WITH(study_model(bad, base), Contains("no such model") && Contains("wider"));
   CHECK_THROWS_AS(study_model("boosted-m0", base), UsageError);
 }
@@ -187,6 +188,8 @@ TEST_CASE("a study refuses rows of other options or another text before it train
   CHECK_THROWS_WITH(run_study(o, {}), Contains("twice"));
   o.seeds = {};
   CHECK_THROWS_WITH(run_study(o, {}), Contains("--seeds"));
+  CHECK_THROWS_WITH(read_study(study.path, {"standard", "standard"}), Contains("twice"));
+  CHECK_THROWS_WITH(read_study(study.path, {"nonsense"}), Contains("no such model"));
   Scratch second;
   o = small_study(second.path);
   o.models = {"standard"};
@@ -232,6 +235,7 @@ TEST_CASE("the table: mean and spread over seeds, the paired difference, what is
     fs::create_directories(run);
     TrainOptions o = small_run(6);
     o.seed = seed;
+    o.model = study_model(model, o.model);
     write_file_atomically(run / "config.json", nlohmann::json{{"options", o.to_json()}}.dump());
     RunResults r;
     r.parameters = 1000;
@@ -250,8 +254,8 @@ TEST_CASE("the table: mean and spread over seeds, the paired difference, what is
   fs::create_directories(study.path / "notes-s1");  // no model's name
   StudyTiming timing;
   timing.threads = 3;
-  timing.models["standard"] = {small_run(6).model, {0.5, 100'000'000}};
-  timing.models["boosted-input"] = {small_run(6).model, {0.625, 123'000'000}};
+  timing.models["standard"] = {study_model("standard", small_run(6).model), {0.5, 100'000'000}};
+  timing.models["boosted-input"] = {study_model("boosted-input", small_run(6).model), {0.625, 123'000'000}};
   timing.save(study.path);
   const Study s = read_study(study.path);
   const std::string table = s.to_string();
@@ -274,6 +278,24 @@ TEST_CASE("the table: mean and spread over seeds, the paired difference, what is
   timing.models["standard"].first.layers = 7;  // measured of another model
   timing.save(study.path);
   CHECK(!read_study(study.path).rows[0].timing.has_value());
+}
+
+TEST_CASE("a run folder that was renamed does not pass for another seed or model") {
+  Scratch study;
+  StudyOptions o = small_study(study.path);
+  o.models = {"standard", "wider", "boosted-input"};
+  o.seeds = {1};
+  CHECK(run_study(o, {}));
+  CHECK(read_study(study.path).rows.size() == 3);
+  fs::rename(study.path / "standard-s1", study.path / "standard-s2");
+  CHECK_THROWS_WITH(read_study(study.path), Contains("standard-s2 with seed 1") && Contains("what its name says"));
+  fs::remove_all(study.path / "standard-s2");
+  for (const char* other : {"boosted-residual-s1", "wider-s1", "boosted-m3-s1"}) {
+    fs::remove_all(study.path / "wider-s1");
+    fs::rename(study.path / "boosted-input-s1", study.path / other);
+    CHECK_THROWS_WITH(read_study(study.path), Contains(other) && Contains("what its name says"));
+    fs::rename(study.path / other, study.path / "boosted-input-s1");
+  }
 }
 
 TEST_CASE("the first steps of a run are repeated to the bit, and a difference is found") {
@@ -303,4 +325,7 @@ TEST_CASE("the first steps of a run are repeated to the bit, and a difference is
   CHECK(c.compared == 2);
   CHECK(c.first_different == 0);
   CHECK_THROWS_AS(check_run(run.path, 0, {}, {}), UsageError);
+  const fs::path other = thinned.path / "other.txt";  // would differ from the first step on
+  write_file_atomically(other, std::string(4000, 'x'));
+  CHECK_THROWS_WITH(check_run(run.path, 4, other.string(), {}), Contains("trained on another text"));
 }

@@ -4,10 +4,21 @@
 
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
+#include <string_view>
 
 namespace bg {
+namespace {
 
-ProgressLine::ProgressLine() : live_(isatty(STDERR_FILENO)) {}
+// A dumb terminal shows the codes that rewrite a line.
+bool can_rewrite_lines() {
+  const char* terminal = std::getenv("TERM");
+  return isatty(STDERR_FILENO) && terminal != nullptr && std::string_view(terminal) != "dumb";
+}
+
+}  // namespace
+
+ProgressLine::ProgressLine() : live_(can_rewrite_lines()) {}
 
 void ProgressLine::show(const std::string& text) {
   const double now = std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();

@@ -241,5 +241,16 @@ fi
 [ $? -eq 1 ] && grep -q 'file size limit' err || fail "file size limit: $(tail -1 err)"
 [ -z "$(find small -name '*.tmp-*')" ] || fail 'a half-written file stays'
 
+# a dumb terminal is sent no codes that rewrite a line; another one is
+if command -v script >/dev/null; then
+  for terminal in dumb xterm; do
+    # shellcheck disable=SC2046
+    TERM=$terminal script -qc "'$boostgrad' train --data builtin: --out $terminal $(tiny | tr '\n' ' ') --steps 3" seen >/dev/null
+    codes=$(grep -c "$(printf '\033')" seen)
+    [ "$terminal" = dumb ] && [ "$codes" -gt 0 ] && fail "a dumb terminal gets $codes lines of codes"
+    [ "$terminal" = xterm ] && [ "$codes" -eq 0 ] && fail 'no rewritten line on a terminal'
+  done
+fi
+
 [ $failures -eq 0 ] && echo "$rows rows as they should be"
 [ $failures -eq 0 ]

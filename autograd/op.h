@@ -104,6 +104,16 @@ struct Mutant {
       : name(std::move(n)), backward(std::move(f)), equivalent(std::move(why_equivalent)) {}
 };
 
+/// One mutant of a fused op for each (fault, label), whose backward is `O::backward_with(b, fault)`.
+template <class O, class Faults>
+std::vector<Mutant<Tensor, typename O::Args>> mutants_of(const Faults& faults) {
+  std::vector<Mutant<Tensor, typename O::Args>> mutants;
+  for (const auto& [fault, label] : faults)
+    mutants.emplace_back(
+        label, [fault = fault](const Backward<Tensor, typename O::Args>& b) { return O::backward_with(b, fault); });
+  return mutants;
+}
+
 template <class O>
 concept HasArgs = requires {
   typename O::Args;

@@ -11,11 +11,12 @@
 // Ops, the engine and the optimizers open spans; without a Profile a span costs one comparison with null.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "core/clock.h"
 
 namespace bg {
 
@@ -58,10 +59,10 @@ class Profile {
   friend class ProfileSpan;
   int begin(std::string_view name, Kind kind, const std::string& scope);
   void end(int event);
-  double now() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
+  double now() const { return seconds_now() - start_; }
 
   Profile* before_;
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  double start_ = seconds_now();
   std::vector<Event> events_;
   int open_ = -1;  // innermost open span
 };

@@ -32,14 +32,15 @@ std::string str(const A&... parts) {
   return out.str();
 }
 
-/// The agreed sentence. Empty parts are left out.
+/// The agreed sentence. Empty parts are left out; a part may be a sentence itself, whose full stop is then left out.
 inline std::string error_text(std::string_view op, std::string_view what, std::string_view got,
                               std::string_view expected, std::string_view hint) {
-  std::string text = str("[", op, "] ", what);
-  if (!got.empty()) text += str(": got ", got);
-  if (!expected.empty()) text += str(got.empty() ? ": expected " : ", expected ", expected);
+  const auto part = [](std::string_view text) { return text.substr(0, text.find_last_not_of('.') + 1); };
+  std::string text = str("[", op, "] ", part(what));
+  if (!got.empty()) text += str(": got ", part(got));
+  if (!expected.empty()) text += str(got.empty() ? ": expected " : ", expected ", part(expected));
   text += ".";
-  if (!hint.empty()) text += str(" Try: ", hint, ".");
+  if (!hint.empty()) text += str(" Try: ", part(hint), ".");
   return text;
 }
 
@@ -54,7 +55,7 @@ template <class E = Error>
 
 /// BG_CHECK(condition, op, what, got, expected, hint): throws bg::Error when the condition is false. The texts after
 /// the condition are evaluated only then, so build them with bg::str(...) freely.
-#define BG_CHECK(condition, ...)              \
-  do {                                        \
+#define BG_CHECK(condition, ...)               \
+  do {                                         \
     if (!(condition)) ::bg::fail(__VA_ARGS__); \
   } while (false)

@@ -2,13 +2,13 @@
 
 #include <zlib.h>
 
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <fstream>
 
 #include "autograd/engine.h"
 #include "core/atomic_file.h"
+#include "core/clock.h"
 #include "core/folder_lock.h"
 #include "core/format.h"
 #include "core/gemm.h"
@@ -31,18 +31,7 @@ namespace {
 
 constexpr EnumNames<Window, 2> kWindowNames{"window", {"t+1", "t"}};
 
-// A sentence to stand within another.
-std::string within(const Error& e) {
-  std::string text = e.what();
-  if (text.ends_with('.')) text.pop_back();
-  return text;
-}
-
 Tensor as_tensor(const std::vector<int64_t>& ids, const Batch& b) { return Tensor::of(ids, {b.rows, b.cols}); }
-
-double seconds_now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 }  // namespace
 
@@ -227,7 +216,7 @@ TrainOptions run_options(const fs::path& folder) {
     options.validate();
     return options;
   } catch (const Error& e) {
-    fail("run", str("damaged ", (folder / "config.json").string(), ": ", within(e)));
+    fail("run", str("damaged ", (folder / "config.json").string(), ": ", e.what()));
   }
 }
 
@@ -558,8 +547,7 @@ class Training {
     try {
       return clip_grad_norm(model_->parameters(), o_.clip);
     } catch (const Error& e) {
-      fail("train", str("the gradient is not finite at step ", step_ + 1), within(e), {},
-           str("a smaller --lr", kept()));
+      fail("train", str("the gradient is not finite at step ", step_ + 1), e.what(), {}, str("a smaller --lr", kept()));
     }
   }
 

@@ -920,10 +920,7 @@ std::vector<Mutant<Tensor, AttentionLayerArgs>> BoostedAttention::mutants() {
       {BoostFault::gate_slope_omitted, "sigmoid's slope omitted"},
       {BoostFault::entropy_dropped, "entropy path dropped"},
       {BoostFault::first_round_only, "later rounds' query weights dropped"}};
-  std::vector<Mutant<Tensor, Args>> out;
-  for (const auto& [fault, label] : kFaults)
-    out.emplace_back(label, [fault = fault](const Backward<Tensor, Args>& b) { return backward_with(b, fault); });
-  return out;
+  return mutants_of<BoostedAttention>(kFaults);
 }
 
 namespace {

@@ -254,10 +254,7 @@ std::vector<Mutant<Tensor, FixedPointArgs>> AttentionFixedPoint::mutants() {
       {FixedPointFault::row_dot_dropped, "softmax row dot dropped"},
       {FixedPointFault::beta_omitted, "beta omitted"},
       {FixedPointFault::values_unsolved, "values' gradient from dz"}};
-  std::vector<Mutant<Tensor, Args>> out;
-  for (const auto& [fault, label] : kFaults)
-    out.emplace_back(label, [fault = fault](const Backward<Tensor, Args>& b) { return backward_with(b, fault); });
-  return out;
+  return mutants_of<AttentionFixedPoint>(kFaults);
 }
 
 }  // namespace bg

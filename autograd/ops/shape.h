@@ -2,7 +2,7 @@
 // (Gather and scatter by index are in indexing.h.)
 #pragma once
 
-#include "autograd/ops/samples.h"
+#include "autograd/ops/arithmetic.h"
 
 namespace bg {
 

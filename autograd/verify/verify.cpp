@@ -1,8 +1,7 @@
 #include "autograd/verify/verify.h"
 
-#include <chrono>
-
 #include "autograd/verify/checks.h"
+#include "core/clock.h"
 #include "core/hash.h"
 
 namespace bg::verifier {
@@ -51,7 +50,7 @@ void check_sample(Recorder& r, const Entry& entry, const Point& point, std::vect
 }  // namespace
 
 OpReport verify_entry(const Entry& entry, const VerifyOptions& options) {
-  const auto start = std::chrono::steady_clock::now();
+  const double start = seconds_now();
   OpReport report;
   report.op = entry.name;
   Recorder r(report, options, entry);
@@ -87,7 +86,7 @@ OpReport verify_entry(const Entry& entry, const VerifyOptions& options) {
   }
   r.leave();
   if (report.samples == 0) r.fail(Step::V9, "something was compared", "", "samples() is empty: nothing was verified");
-  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  report.seconds = seconds_now() - start;
   return report;
 }
 

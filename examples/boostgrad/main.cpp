@@ -96,7 +96,6 @@ std::string usage_text(const CLI::ParseError& e, int argc, char** argv, const CL
   }
   std::string text = e.what();
   std::replace(text.begin(), text.end(), '\n', ' ');
-  while (text.ends_with('.')) text.pop_back();  // error_text ends the sentence
   return error_text(command.get_name(), text, {}, {}, hint);
 }
 

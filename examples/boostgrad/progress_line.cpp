@@ -2,10 +2,11 @@
 
 #include <unistd.h>
 
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>
+
+#include "core/clock.h"
 
 namespace bg {
 namespace {
@@ -21,7 +22,7 @@ bool can_rewrite_lines() {
 ProgressLine::ProgressLine() : live_(can_rewrite_lines()) {}
 
 void ProgressLine::show(const std::string& text) {
-  const double now = std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  const double now = seconds_now();
   if (now - shown_at_ < (live_ ? 0.2 : 5)) return;
   shown_at_ = now;
   std::fprintf(stderr, live_ ? "\r\033[K%s" : "%s\n", text.c_str());

@@ -14,9 +14,9 @@ inline void run_case(benchmark::State& state, const Case& c, Yardstick& yardstic
   double seconds = 0;
   PeakSamples peak{{yardstick.of(c)}};
   for (auto _ : state) {
-    const double start = now_seconds();
+    const double start = seconds_now();
     run();
-    const double took = now_seconds() - start;
+    const double took = seconds_now() - start;
     state.SetIterationTime(took);
     seconds += took;
   }

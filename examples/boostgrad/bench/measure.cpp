@@ -9,15 +9,12 @@
 #include <cstdio>
 #include <fstream>
 
+#include "core/clock.h"
 #include "core/format.h"
 #include "core/parallel.h"
 #include "core/storage.h"
 
 namespace bg::bench {
-
-double now_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 double median(std::vector<double> v) {
   std::sort(v.begin(), v.end());
@@ -53,9 +50,9 @@ void say_unsteady(const std::string& what, double spread) {
 Measurement measure(const Case& c, const MeasureOptions& options, Yardstick& yardstick) {
   const auto run = c.prepare();
   auto seconds_of = [&](int calls) {
-    const double start = now_seconds();
+    const double start = seconds_now();
     for (int i = 0; i < calls; ++i) run();
-    return (now_seconds() - start) / calls;
+    return (seconds_now() - start) / calls;
   };
   run();  // touches the memory
   const int calls = static_cast<int>(std::ceil(std::max(1.0, options.min_seconds / std::max(1e-7, seconds_of(1)))));

@@ -22,7 +22,6 @@ struct MeasureOptions {
   double peak_seconds = 0.02;  ///< of a measurement of the peak
 };
 
-double now_seconds();
 double median(std::vector<double> v);
 
 /// Largest resident size of the process so far.

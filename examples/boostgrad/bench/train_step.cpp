@@ -45,9 +45,9 @@ StepTimes TrainStep::run() {
   StepTimes t;
   auto phase = [](const char* name, double& seconds, auto&& work) {
     const ProfileSpan span(name, Profile::Kind::phase);
-    const double start = now_seconds();
+    const double start = seconds_now();
     work();
-    seconds = now_seconds() - start;
+    seconds = seconds_now() - start;
   };
   Var loss;
   phase("forward", t.forward, [&] { loss = model_.loss(inputs_, targets_, {.rng = &rng_}); });

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstdarg>
 #include <cstdio>
-#include <vector>
 
 #include "core/error.h"
 
@@ -34,6 +33,25 @@ std::string sparkline(std::span<const double> values, std::size_t cells) {
   const double step = (*high - *low) / 8;
   std::string text;
   for (const double m : means) text += kBlocks[step > 0 ? std::min(static_cast<int>((m - *low) / step), 7) : 0];
+  return text;
+}
+
+std::string markdown_table(const TableLines& lines, std::size_t left) {
+  std::vector<std::size_t> width(lines.empty() ? 0 : lines[0].size());
+  for (const auto& line : lines)
+    for (std::size_t i = 0; i < line.size(); ++i) width[i] = std::max(width[i], line[i].size());
+  std::string text;
+  for (std::size_t n = 0; n < lines.size(); ++n) {
+    for (std::size_t i = 0; i < width.size(); ++i) {
+      const std::string pad(width[i] - lines[n][i].size(), ' ');
+      text += str(i == 0 ? "| " : " | ", i < left ? lines[n][i] + pad : pad + lines[n][i]);
+    }
+    text += " |\n";
+    if (n > 0) continue;
+    for (std::size_t i = 0; i < width.size(); ++i)
+      text += str("|", std::string(width[i] + 1, '-'), i < left ? "-" : ":");
+    text += "|\n";
+  }
   return text;
 }
 

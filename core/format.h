@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace bg {
 
@@ -11,6 +12,12 @@ std::string formatted(const char* format, ...) __attribute__((format(printf, 1, 
 
 /// As str() gives it, but "nan" without the sign that a NaN happens to have.
 std::string number_text(double value);
+
+using TableLines = std::vector<std::vector<std::string>>;
+
+/// Lines of cells, the first of them the heading, as a table in Markdown that is aligned as text too: the first `left`
+/// columns to the left, the others to the right. All lines have equally many cells, in ASCII.
+std::string markdown_table(const TableLines& lines, std::size_t left = 1);
 
 /// A curve in a line of text: at most `cells` block characters of eight heights, from the smallest to the largest
 /// value, each the mean of its share of the values. In UTF-8; empty without values or cells.

@@ -45,12 +45,6 @@ std::vector<std::string> short_names(const std::vector<fs::path>& folders) {
   }
 }
 
-// A text in one run's tokens.
-struct EncodedText {
-  std::string_view text;
-  TokenStream tokens;
-};
-
 class ReportMaker {
  public:
   ReportMaker(const ReportOptions& options, const std::function<void(const std::string&)>& say) : say_(say) {
@@ -69,10 +63,14 @@ class ReportMaker {
 
  private:
   void open(const std::vector<fs::path>& folders) {
+    if (!report_.options.data.empty()) corpus(report_.options.data);  // is it there? Asked before the work
+    std::set<fs::path> seen;
     for (const fs::path& folder : folders)
       if (!is_run(folder))
         fail<UsageError>("report", "not a run folder", str("'", folder.string(), "'"), "a folder with config.json",
                          "boostgrad train --out DIR");
+      else if (!seen.insert(fs::canonical(folder)).second)
+        fail<UsageError>("report", "a run is named twice", str("'", folder.string(), "'"), "each run once");
     const std::vector<std::string> names = short_names(folders);
     for (size_t i = 0; i < folders.size(); ++i) {
       ReportedRun run;

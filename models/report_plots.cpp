@@ -139,13 +139,15 @@ std::string by_layer_with_spread(const Analysis& a, size_t first_round, Value&& 
   return s.program();
 }
 
-CurveSeries curve_of(const RunLog& run, const std::string& name, CurveKind kind) {
+CurveSeries curve_of(const RunLog& run, const std::string& name, CurveKind kind, bool logarithmic) {
   CurveSeries curve{name, {}, {}};
-  for (const CurvePoint& p : run.curve)
-    if (kind == CurveKind::training || p.val_loss) {
-      curve.steps.push_back(static_cast<double>(p.step));
-      curve.values.push_back(kind == CurveKind::training ? p.train_loss : *p.val_loss);
-    }
+  for (const CurvePoint& p : run.curve) {
+    if (kind == CurveKind::validation && !p.val_loss) continue;
+    const double loss = kind == CurveKind::training ? p.train_loss : *p.val_loss;
+    if (!std::isfinite(loss) || (logarithmic && loss <= 0)) continue;  // a loss may round to 0
+    curve.steps.push_back(static_cast<double>(p.step));
+    curve.values.push_back(loss);
+  }
   return curve;
 }
 
@@ -236,7 +238,7 @@ Plot curve_plot(const std::vector<const RunLog*>& runs, const std::vector<std::s
   Series s;
   double low = std::numeric_limits<double>::infinity(), high = 0, first = low, last = 1;
   for (size_t i = 0; i < runs.size(); ++i) {
-    const CurveSeries thin = thinned(curve_of(*runs[i], names[i], kind), kCurvePoints, logarithmic);
+    const CurveSeries thin = thinned(curve_of(*runs[i], names[i], kind, logarithmic), kCurvePoints, logarithmic);
     if (thin.steps.empty()) continue;
     const std::string block = s.open();
     for (size_t k = 0; k < thin.steps.size(); ++k) {

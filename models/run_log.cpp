@@ -122,7 +122,10 @@ RunResults complete_results(const fs::path& folder, const std::string& data) {
   r.steps = log.steps();
   r.train_loss = log.curve.back().train_loss;
   r.step_seconds = median_step_seconds(log.curve, log.options);
-  write_results(folder, r);
+  try {
+    write_results(folder, r);
+  } catch (const Error&) {  // a folder that cannot be changed: its results are found anew each time
+  }
   return r;
 }
 

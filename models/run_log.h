@@ -62,8 +62,9 @@ double median_step_seconds(const std::vector<CurvePoint>& curve, const TrainOpti
 void write_results(const std::filesystem::path& folder, const RunResults& results);
 
 /// The results of a finished run; where results.json is missing, because an older build trained the run, they are found
-/// from curve, weights and text, and written. `data` is where the text lies now; empty: where it was. Throws Error when
-/// the run is not finished, or when weights or text are needed and not there or not those of the run.
+/// from curve, weights and text, and written where the folder allows it. `data` is where the text lies now; empty:
+/// where it was. Throws Error when the run is not finished, or when weights or text are needed and not there or not
+/// those of the run.
 RunResults complete_results(const std::filesystem::path& folder, const std::string& data = {});
 
 }  // namespace bg

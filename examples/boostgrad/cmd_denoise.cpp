@@ -1,9 +1,9 @@
 // boostgrad denoise: the paper's synthetic task, each of its tables over many model seeds beside the published figures.
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <iostream>
 
+#include "core/clock.h"
 #include "core/format.h"
 #include "examples/boostgrad/commands.h"
 #include "examples/boostgrad/flags.h"
@@ -24,9 +24,9 @@ struct Flags {
 
 /// Shows how far a study is.
 StudyProgress shown_on(ProgressLine& line) {
-  const auto start = std::chrono::steady_clock::now();
+  const double start = seconds_now();
   return [&line, start](int64_t done, int64_t total, double share) {
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    const double seconds = seconds_now() - start;
     line.show(formatted("%lld of %lld trainings, %.1f per second, %.0f s left", static_cast<long long>(done),
                         static_cast<long long>(total), static_cast<double>(done) / seconds,
                         std::max(0.0, seconds / share - seconds)));
@@ -81,11 +81,9 @@ std::string cell(const Metric& m, double mean, std::optional<double> sd) {
   return sd ? text + formatted(percentage ? " +- %.1f" : " +- %.2g", *sd) : text;
 }
 
-using Cells = std::vector<std::string>;
-
 /// The rows of one table, as cells: label, setting, every metric, and published figures where a row has some.
-std::vector<Cells> cells_of(const std::vector<const Row*>& rows) {
-  Cells names;
+TableLines cells_of(const std::vector<const Row*>& rows) {
+  std::vector<std::string> names;
   bool paper = false, rerun = false;
   for (const Row* r : rows)
     for (const Metric& m : r->metrics) {
@@ -93,7 +91,7 @@ std::vector<Cells> cells_of(const std::vector<const Row*>& rows) {
       paper |= m.paper.has_value();
       rerun |= m.rerun.has_value();
     }
-  std::vector<Cells> out{{"", "d, K, sigma"}};
+  TableLines out{{"", "d, K, sigma"}};
   for (const std::string& name : names) {
     out[0].push_back(name);
     for (const auto& [shown, title] : {std::pair{paper, "paper"}, {rerun, "rerun"}}) {
@@ -105,7 +103,7 @@ std::vector<Cells> cells_of(const std::vector<const Row*>& rows) {
     }
   }
   for (const Row* r : rows) {
-    Cells line{r->label, str(r->setting.d, ", ", r->setting.patterns, ", ", r->setting.sigma)};
+    std::vector<std::string> line{r->label, str(r->setting.d, ", ", r->setting.patterns, ", ", r->setting.sigma)};
     const Metric* m = nullptr;
     for (size_t c = 2; c < out[0].size(); ++c) {
       const std::string& title = out[0][c];
@@ -122,21 +120,6 @@ std::vector<Cells> cells_of(const std::vector<const Row*>& rows) {
     out.push_back(std::move(line));
   }
   return out;
-}
-
-void print(const std::vector<Cells>& table) {
-  std::vector<size_t> width(table[0].size(), 0);
-  for (const Cells& line : table)
-    for (size_t c = 0; c < line.size(); ++c) width[c] = std::max(width[c], line[c].size());
-  for (const Cells& line : table) {
-    std::string text;
-    for (size_t c = 0; c < line.size(); ++c) {
-      const std::string gap(width[c] - line[c].size(), ' ');
-      text += (c ? "  " : "") + (c < 2 ? line[c] + gap : gap + line[c]);
-    }
-    text.erase(text.find_last_not_of(' ') + 1);
-    std::cout << text << "\n";
-  }
 }
 
 int run(const Flags& f) {
@@ -163,8 +146,8 @@ int run(const Flags& f) {
     for (const Row& r : rows)
       if (r.table == h.table) own.push_back(&r);
     if (own.empty()) continue;
-    std::cout << "\n" << h.text << "\n";
-    print(cells_of(own));
+    std::cout << "\n" << h.text << "\n\n";
+    std::cout << markdown_table(cells_of(own), 2);
   }
   return 0;
 }

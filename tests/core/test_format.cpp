@@ -1,4 +1,4 @@
-// Text of numbers and curves.
+// Text of numbers, curves and tables.
 #include <limits>
 #include <vector>
 
@@ -13,6 +13,12 @@ TEST_CASE("a sparkline goes from the smallest to the largest value, in the room 
   CHECK(sparkline(std::vector<double>{3, 3}, 5) == "▁▁");
   CHECK(sparkline(std::vector<double>{1, 2}, 0).empty());
   CHECK(sparkline({}, 5).empty());
+}
+
+TEST_CASE("a table in Markdown is aligned as text") {
+  CHECK(markdown_table({{"model", "d", "loss"}, {"a", "128", "1"}, {"wide", "x", "10.5"}}, 2) ==
+        "| model | d   | loss |\n|-------|-----|-----:|\n| a     | 128 |    1 |\n| wide  | x   | 10.5 |\n");
+  CHECK(markdown_table({}).empty());
 }
 
 TEST_CASE("a NaN is printed without its sign") {

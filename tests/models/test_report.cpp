@@ -145,13 +145,20 @@ TEST_CASE("a report gathers what runs have, and says what they lack") {
   CHECK(alone.runs[0].name == "run");
   CHECK(contains(alone.runs[0].reference, "corrections left out"));
   CHECK(to_json(alone.runs[0])["sample"] == to_json(make_report({boosted}, small_report(), kQuiet).runs[0])["sample"]);
-  ReportOptions lost = small_report();
-  lost.data = (scratch.path / "nowhere.txt").string();
-  const Report without_text = make_report({boosted}, lost, kQuiet);
+  TrainOptions lost = options_of(nn::AttentionKind::boosted);
+  lost.data = (scratch.path / "lost.txt").string();
+  write_file_atomically(lost.data, load_corpus("builtin:").train);
+  train(lost, scratch.path / "lost", false, {});
+  fs::remove(lost.data);
+  const Report without_text = make_report({scratch.path / "lost"}, small_report(), kQuiet);
   CHECK(!without_text.runs[0].analysis);
   CHECK(!without_text.runs[0].maps.empty());
-  CHECK(contains(without_text.runs[0].missing.back(), "nowhere.txt"));
+  CHECK(contains(without_text.runs[0].missing.back(), "lost.txt"));
 
+  ReportOptions elsewhere = small_report();
+  elsewhere.data = lost.data;
+  CHECK_THROWS_WITH(make_report({boosted}, elsewhere, kQuiet), Contains("lost.txt"));  // a text that was asked for
+  CHECK_THROWS_WITH(make_report({boosted, boosted / "."}, o, kQuiet), Contains("named twice"));
   CHECK_THROWS_AS(make_report({scratch.path}, o, kQuiet), UsageError);
   CHECK_THROWS_AS(make_report({}, o, kQuiet), UsageError);
   o.prompt = "";

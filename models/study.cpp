@@ -212,12 +212,23 @@ void check_lists(const std::vector<std::string>& models, const std::vector<uint6
   check(seeds, "--seeds");
 }
 
+// Two names of one model would be two rows of one.
+void check_distinct(const std::vector<std::string>& models, const TransformerConfig& base) {
+  for (size_t i = 0; i < models.size(); ++i)
+    for (size_t j = 0; j < i; ++j) {
+      const Named a = parse_name(models[j], base), b = parse_name(models[i], base);
+      if (a.wider == b.wider && a.config == b.config)
+        fail<UsageError>("study", "two of --models are one model", str(models[j], " and ", models[i]), "each once");
+    }
+}
+
 }  // namespace
 
 bool run_study(const StudyOptions& o, const TrainProgress& progress) {
   for (const auto& [option, empty] : {std::pair("--models", o.models.empty()), {"--seeds", o.seeds.empty()}})
     if (empty) fail<UsageError>("study", str("no ", option), "an empty list", "at least one");
   check_lists(o.models, o.seeds);
+  check_distinct(o.models, o.train.model);
   make_folders(o.out);
   const FolderLock lock(o.out);
   std::vector<Planned> runs;
@@ -312,53 +323,28 @@ constexpr std::pair<const char*, Ppl> kPpls[] = {{"perplexity", &Evaluation::tok
 // As the paper has it: validation by the last weights, test by the best.
 const Evaluation& evaluation(const RunResults& r, bool test) { return test ? *r.test : r.valid_last; }
 
-bool has_test(const StudyRow& row) {
-  return std::all_of(row.runs.begin(), row.runs.end(), [](const auto& run) { return run.second.test.has_value(); });
+bool all_tested(const StudyRow& row) {
+  return std::all_of(row.runs.begin(), row.runs.end(), [](const RunLog& run) { return run.results->test.has_value(); });
 }
 
 std::optional<Spread> ppl_spread(const StudyRow& row, Ppl ppl, bool test) {
-  if (test && !has_test(row)) return {};
+  if (test && !all_tested(row)) return {};
   std::vector<double> v;
-  for (const auto& [seed, r] : row.runs) v.push_back((evaluation(r, test).*ppl)());
+  for (const RunLog& run : row.runs) v.push_back((evaluation(*run.results, test).*ppl)());
   return Spread(v);
 }
 
 // Percent by which the row's perplexity a token is above the other's, seed by seed.
 std::optional<Spread> difference(const StudyRow& row, const StudyRow& other, bool test) {
   std::vector<double> v;
-  for (const auto& [seed, r] : row.runs)
-    for (const auto& [other_seed, o] : other.runs)
-      if (seed == other_seed) v.push_back(100 * std::expm1(evaluation(r, test).loss - evaluation(o, test).loss));
+  for (const RunLog& a : row.runs)
+    for (const RunLog& b : other.runs)
+      if (a.options.seed == b.options.seed)
+        v.push_back(100 * std::expm1(evaluation(*a.results, test).loss - evaluation(*b.results, test).loss));
   return v.empty() ? std::nullopt : std::optional(Spread(v));
 }
 
-// The standard model that a row is held against: that of the same norm.
-const StudyRow* baseline(const std::vector<StudyRow>& rows, const StudyRow& row) {
-  const std::string name = row.name.starts_with("post-") ? "post-standard" : "standard";
-  for (const StudyRow& r : rows)
-    if (r.name == name) return &r;
-  return nullptr;
-}
-
-using Lines = std::vector<std::vector<std::string>>;
-
-std::string markdown(const Lines& lines) {
-  std::vector<size_t> width(lines[0].size());
-  for (const auto& line : lines)
-    for (size_t i = 0; i < line.size(); ++i) width[i] = std::max(width[i], line[i].size());
-  std::string text;
-  for (size_t n = 0; n < lines.size(); ++n) {
-    for (size_t i = 0; i < width.size(); ++i) {
-      const std::string pad(width[i] - lines[n][i].size(), ' ');
-      text += str(i == 0 ? "| " : " | ", i == 0 ? lines[n][i] + pad : pad + lines[n][i]);
-    }
-    text += " |\n";
-    if (n > 0) continue;
-    for (size_t i = 0; i < width.size(); ++i) text += str("|", std::string(width[i] + 1, '-'), i == 0 ? "-" : ":");
-    text += "|\n";
-  }
-  return text;
-}
+using Lines = TableLines;
 
 Lines token_lines(const Study& study, bool test, bool timed) {
   Lines lines{{"model", "parameters", "seeds", "validation ppl"}};
@@ -367,11 +353,11 @@ Lines token_lines(const Study& study, bool test, bool timed) {
   if (timed) lines[0].insert(lines[0].end(), {"step, s", "of standard's", "memory, MB"});
   for (const StudyRow& row : study.rows) {
     std::string seeds;
-    for (const auto& [seed, r] : row.runs) seeds += str(seeds.empty() ? "" : " ", seed);
-    std::vector<std::string> line{row.name, str(row.runs[0].second.parameters), seeds};
+    for (const RunLog& run : row.runs) seeds += str(seeds.empty() ? "" : " ", run.options.seed);
+    std::vector<std::string> line{row.name, str(row.runs[0].results->parameters), seeds};
     line.push_back(spread_text(ppl_spread(row, &Evaluation::token_ppl, false), 2));
     if (test) line.push_back(spread_text(ppl_spread(row, &Evaluation::token_ppl, true), 2));
-    const StudyRow* base = baseline(study.rows, row);
+    const StudyRow* base = study.baseline(row);
     line.push_back(base && base != &row ? spread_text(difference(row, *base, test), 2, true) : "-");
     if (timed && row.timing) {
       const Timing& t = *row.timing;
@@ -401,12 +387,21 @@ Lines word_and_byte_lines(const Study& study, bool test) {
 
 }  // namespace
 
+const StudyRow* Study::baseline(const StudyRow& row) const {
+  const std::string name = row.name.starts_with("post-") ? "post-standard" : "standard";
+  for (const StudyRow& r : rows)
+    if (r.name == name) return &r;
+  return nullptr;
+}
+
+bool Study::has_test() const { return !rows.empty() && std::all_of(rows.begin(), rows.end(), all_tested); }
+
 std::string Study::to_string() const {
   std::string text = "No finished run.\n";
   if (!rows.empty()) {
-    const bool test = std::all_of(rows.begin(), rows.end(), has_test);
+    const bool test = has_test();
     const bool timed = std::any_of(rows.begin(), rows.end(), [](const StudyRow& r) { return r.timing.has_value(); });
-    text = str(markdown(token_lines(*this, test, timed)), "\n", markdown(word_and_byte_lines(*this, test)),
+    text = str(markdown_table(token_lines(*this, test, timed)), "\n", markdown_table(word_and_byte_lines(*this, test)),
                "\nPerplexity (ppl) of validation by the last weights",
                test ? ", of test by those of the best validation" : "",
                "; mean +- standard deviation over the seeds. The difference is of the ", test ? "test" : "validation",
@@ -421,15 +416,15 @@ std::string Study::to_string() const {
 
 std::vector<ordered_json> Study::to_json() const {
   std::vector<ordered_json> all;
-  const bool test = !rows.empty() && std::all_of(rows.begin(), rows.end(), has_test);
+  const bool test = has_test();
   for (const StudyRow& row : rows) {
-    ordered_json j{{"kind", "row"}, {"model", row.name}, {"parameters", row.runs[0].second.parameters}};
+    ordered_json j{{"kind", "row"}, {"model", row.name}, {"parameters", row.runs[0].results->parameters}};
     j["seeds"] = ordered_json::array();
-    for (const auto& [seed, r] : row.runs) j["seeds"].push_back(seed);
+    for (const RunLog& run : row.runs) j["seeds"].push_back(run.options.seed);
     for (const bool of_test : {false, true})
       for (const auto& [key, ppl] : kPpls)
         if (const auto s = ppl_spread(row, ppl, of_test)) j[of_test ? "test" : "valid"][key] = spread_json(*s);
-    const StudyRow* base = baseline(rows, row);
+    const StudyRow* base = baseline(row);
     if (base && base != &row)
       if (const auto d = difference(row, *base, test)) {
         j["difference_percent"] = spread_json(*d);
@@ -445,9 +440,10 @@ std::vector<ordered_json> Study::to_json() const {
     all.push_back(j);
   }
   for (const StudyRow& row : rows)
-    for (const auto& [seed, r] : row.runs) {
+    for (const RunLog& run : row.runs) {
+      const uint64_t seed = run.options.seed;
       ordered_json j{{"kind", "run"}, {"model", row.name}, {"seed", seed}, {"folder", run_name(row.name, seed)}};
-      const json results = r.to_json();
+      const json results = run.results->to_json();
       for (const auto& [key, value] : results.items()) j[key] = value;
       all.push_back(j);
     }
@@ -528,7 +524,7 @@ Study read_study(const fs::path& out, const std::vector<std::string>& given_mode
         if (asked) study.unfinished.push_back(folder + " (not begun)");
         continue;
       }
-      const RunLog log = read_run_log(out / folder);
+      RunLog log = read_run_log(out / folder);
       check_named_right(log, name, seed);
       if (!first) first = log;
       const json expected = common_options(first->options), got = common_options(log.options);
@@ -551,7 +547,8 @@ Study read_study(const fs::path& out, const std::vector<std::string>& given_mode
         continue;
       }
       row.config = log.options.model;
-      row.runs.emplace_back(seed, log.results ? *log.results : complete_results(out / folder, data));
+      if (!log.results) log.results = complete_results(out / folder, data);
+      row.runs.push_back(std::move(log));
     }
     if (row.runs.empty()) continue;
     row.timing = timing.of(name, row.config);

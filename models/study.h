@@ -63,16 +63,20 @@ struct StudyTiming {
 struct StudyRow {
   std::string name;
   TransformerConfig config;
-  std::vector<std::pair<uint64_t, RunResults>> runs;  ///< by seed
+  std::vector<RunLog> runs;  ///< with their results, by rising seed
   std::optional<Timing> timing;
 };
 
 struct Study {
-  std::vector<StudyRow> rows;           ///< those with a finished run
+  std::vector<StudyRow> rows;           ///< those with a finished run, in the order of the table
   std::vector<std::string> unfinished;  ///< what is missing, in words
   int64_t batch_size = 0;
   int threads = 0;  ///< with which the times were measured
 
+  /// The row that `row` is held against: the standard model with the same place of the norm; null without one.
+  const StudyRow* baseline(const StudyRow& row) const;
+  /// Whether every run has a test perplexity.
+  bool has_test() const;
   /// Two tables in Markdown. The same runs give the same bytes, but for measured times.
   std::string to_string() const;
   /// An object for each row, then one for each run.

@@ -2,13 +2,16 @@
 #include <cstdio>
 #include <iostream>
 
+#include "core/atomic_file.h"
 #include "core/storage.h"
 #include "examples/boostgrad/bench/measure.h"
 #include "examples/boostgrad/bench/train_step.h"
 #include "examples/boostgrad/commands.h"
 #include "examples/boostgrad/train_flags.h"
 #include "examples/boostgrad/train_terminal.h"
+#include "models/gnuplot.h"
 #include "models/study.h"
+#include "models/study_plot.h"
 
 namespace bg {
 namespace {
@@ -18,7 +21,7 @@ namespace {
 struct LmFlags {
   TrainFlags train;
   CommonFlags common;
-  std::string out;
+  std::string out, svg;
   std::vector<std::string> models;
   std::vector<uint64_t> seeds;
   bool table_only = false, timing = false, no_timing = false;
@@ -50,6 +53,7 @@ StudyTiming measure_in_turns(const Study& study) {
 
 int run_lm(const LmFlags& f) {
   f.common.apply();
+  if (!f.svg.empty()) check_writable(f.svg);
   const std::string data = f.train.data.value_or("");
   if (f.table_only) {
     if (!std::filesystem::is_directory(f.out))
@@ -76,7 +80,8 @@ int run_lm(const LmFlags& f) {
   const bool timed =
       std::all_of(study.rows.begin(), study.rows.end(), [](const auto& r) { return r.timing.has_value(); });
   if (f.timing || (!f.table_only && !f.no_timing && !timed)) {
-    measure_in_turns(study).save(f.out);
+    const Study all = read_study(f.out, {}, {}, data);  // times compare only within one measurement
+    if (!all.rows.empty()) measure_in_turns(all).save(f.out);
     study = read();
   }
   if (f.no_timing)
@@ -84,8 +89,9 @@ int run_lm(const LmFlags& f) {
   if (f.common.json) {
     for (const nlohmann::ordered_json& j : study.to_json()) print_json(j);
   } else {
-    std::cout << study.to_string();
+    std::cout << study.to_string() << std::flush;
   }
+  if (!f.svg.empty()) write_file_atomically(f.svg, gnuplot(study_plot(study)));
   return 0;
 }
 
@@ -105,6 +111,8 @@ Command::Run set_up_lm(CLI::App& app) {
       app.add_flag("--timing", f->timing, "measure step times and memory (again), whatever is finished");
   app.add_flag("--no-timing", f->no_timing, "without step times and memory, which are measured once at the end")
       ->excludes(timing);
+  app.add_option("--svg", f->svg, "also draw curves and final perplexities into this file (with gnuplot)")
+      ->type_name("FILE");
   f->common.add(app);
   return [f] { return run_lm(*f); };
 }

@@ -131,6 +131,7 @@ t 1 'Not a directory' text text/below
 # Other commands without a run.
 refused 2 'no text' study lm --out new
 refused 2 'no such model.*twice.*twicing' study lm --data text --out new --models twice
+refused 2 'one model.*boosted and boosted-m2' study lm --data text --out new --models boosted,boosted-m2
 refused 2 'whole' study lm --data text --out new --seeds 1,-2
 refused 2 'no such folder' study lm --out missing --table-only
 refused 2 'no such model' study lm --out folder --table-only --models nonsense

@@ -42,6 +42,13 @@ cmp "$work/whole.txt" "$work/broken.txt" || fail "another table: $(diff "$work/w
 "$boostgrad" study lm --out "$work/broken" --table-only --timing --models wider >"$work/table.txt" 2>/dev/null
 grep -q 'Step: median' "$work/table.txt" || fail "not measured again: $(cat "$work/table.txt")"
 "$boostgrad" study lm --out "$work/broken" --table-only --no-timing >"$work/table.txt"
+if command -v gnuplot >/dev/null; then
+  "$boostgrad" study lm --out "$work/broken" --table-only --no-timing --svg "$work/study.svg" >"$work/table.txt"
+  grep -q 'wider, 0' "$work/study.svg" || fail "no figure"
+fi
+code=0
+"$boostgrad" study lm --out "$work/broken" --table-only --svg "$work/nowhere/study.svg" >"$work/out.txt" 2>"$work/err.txt" || code=$?
+[ $code -eq 2 ] && [ ! -s "$work/out.txt" ] || fail "works before it looks where to draw"
 cmp "$work/whole.txt" "$work/table.txt" || fail "--table-only shows another table"
 
 untimed() { sed -E 's/"(step_seconds|peak_bytes)":[^,}]*//g'; }

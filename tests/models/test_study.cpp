@@ -1,12 +1,18 @@
 // Studies: what a model's name means, which width matches, grids that go on, tables, and runs that are repeated.
+#include <sys/resource.h>
+
 #include <cmath>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 
 #include "core/atomic_file.h"
+#include "core/format.h"
 #include "models/footprint.h"
+#include "models/gnuplot.h"
 #include "models/study.h"
+#include "models/study_plot.h"
 #include "tests/catch.h"
 #include "tests/match.h"
 #include "tests/models/run_support.h"
@@ -16,6 +22,24 @@ using namespace bg::test;
 namespace fs = std::filesystem;
 
 namespace {
+
+// As on a full disk: no file can grow.
+class NothingToWrite {
+ public:
+  NothingToWrite() : signal_(std::signal(SIGXFSZ, SIG_IGN)) {
+    getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit none{0, before_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &none);
+  }
+  ~NothingToWrite() {
+    setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, signal_);
+  }
+
+ private:
+  void (*signal_)(int);
+  rlimit before_{};
+};
 
 StudyOptions small_study(const fs::path& out) {
   StudyOptions o;
@@ -110,6 +134,32 @@ TEST_CASE("a study trains each model and seed, and an interrupted one ends with 
     CHECK(content(whole.path / run / "model.safetensors") == content(broken.path / run / "model.safetensors"));
 }
 
+TEST_CASE("the figure of a study has each row, the curves' distance step by step, and where they end") {
+  Scratch out;
+  REQUIRE(run_study(small_study(out.path), {}));
+  const Study study = read_study(out.path);
+  const std::string program = study_plot(study);
+  double mean = 0, loss = 0;
+  for (const int seed : {0, 1}) {
+    const double standard = study.rows[0].runs[seed].curve[2].train_loss,
+                 boosted = study.rows[1].runs[seed].curve[2].train_loss;
+    loss += boosted / 2;
+    mean += (boosted - standard) / 2;
+  }
+  CHECK_THAT(program, Contains(formatted("\n3 %.6g\n", loss)));
+  CHECK_THAT(program, Contains(formatted("\n3 %.6g\n", 100 * std::expm1(mean))));
+  for (const StudyRow& row : study.rows) CHECK_THAT(program, Contains("'" + row.name + ", 0.0"));
+  if (std::system("command -v gnuplot >/dev/null 2>&1") != 0) return;
+  const std::string svg = gnuplot(program);
+  for (const char* part : {"<svg", "standard, 0.0", "boosted-residual, 0.0", "against the standard model", "</svg>"})
+    CHECK_THAT(svg, Contains(part));
+
+  const Study alone = read_study(out.path, {"boosted-residual"}, {1});  // nothing to hold it against
+  CHECK_THAT(study_plot(alone), !Contains("against the standard model"));
+  CHECK_THAT(gnuplot(study_plot(alone)), Contains("boosted-residual, 0.0"));
+  CHECK_THROWS_WITH(study_plot(Study()), Contains("nothing to draw"));
+}
+
 TEST_CASE("a run that train made is a row of the study, and its own results are those of an older build") {
   Scratch study;
   StudyOptions o = small_study(study.path);
@@ -158,6 +208,11 @@ TEST_CASE("results: validation by last and best weights, test by the best, and a
   CHECK(r.parameters == t.parameters);
   CHECK(r.step_seconds > 0);
   fs::remove(run.path / "results.json");
+  {
+    const NothingToWrite full;
+    CHECK(complete_results(run.path).test->loss == r.test->loss);
+  }
+  CHECK(!fs::exists(run.path / "results.json"));
   const RunResults again = complete_results(run.path);
   CHECK(again.test->loss == r.test->loss);
   CHECK(again.valid_best.loss == r.valid_best.loss);

@@ -10,16 +10,17 @@ needed="g++ cmake make ninja-build libopenblas-dev libtbb-dev libhwy-dev libzip-
 say() { printf '[%d:%02d] %s\n' $((SECONDS / 60)) $((SECONDS % 60)) "$*"; }
 
 # What a stage shows of its output while it runs: nothing, every line, or every tenth one's number and file.
-nothing() { cat >/dev/null; }
-lines() { sed -u 's/^/       /'; }
-tenths() { sed -un '0~10 s/^\(\[[^]]*\]\).* /       \1 /p'; }
+# Ctrl-C is for the command: it may still have to say how to go on.
+nothing() { trap '' INT; cat >/dev/null; }
+lines() { trap '' INT; sed -u 's/^/       /'; }
+tenths() { trap '' INT; sed -un '0~10 s/^\(\[[^]]*\]\).* /       \1 /p'; }
 
 # [show=nothing|lines|tenths] stage <log name> <what it does> <command>...: one line before, the log's end if it fails.
 stage() {
   local log=build/$1.log what=$2 start=$SECONDS
   shift 2
   say "$what (log: $log)"
-  if ! "$@" 2>&1 | tee "$log" | "${show:-nothing}"; then
+  if ! "$@" 2>&1 | tee -i "$log" | "${show:-nothing}"; then
     tail -n 40 "$log"
     say "FAILED after $((SECONDS - start)) s: $what. The whole log: $log"
     return 1

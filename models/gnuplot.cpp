@@ -99,4 +99,6 @@ std::string gnuplot(const std::string& program) {
   return drawn;
 }
 
+void require_gnuplot() { gnuplot("set terminal svg; plot 0"); }
+
 }  // namespace bg

@@ -9,6 +9,9 @@ namespace bg {
 /// (naming the package) or refuses the program.
 std::string gnuplot(const std::string& program);
 
+/// Throws as gnuplot() does where it is not installed: to be asked before long work, not after it.
+void require_gnuplot();
+
 /// An SVG of gnuplot's as a part of an HTML page: small, in the page's own ink and without colours of its own for text,
 /// axes and the grid (lines of the colour #c0c0c0 take the page's --line), named for those who cannot see it. What all
 /// plots of a page share, the shapes of points, is apart: it must stand in the page once.

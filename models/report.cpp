@@ -84,6 +84,10 @@ class ReportMaker {
   }
 
   static std::optional<Run> load(ReportedRun& run) try {
+    if (!fs::exists(run.log.folder / "tokenizer.json")) {
+      run.missing.push_back("No look inside: only the logs of the run are here, without its weights.");
+      return {};
+    }
     Run loaded = load_run(run.log.folder);
     run.weights = loaded.weights;
     return loaded;

@@ -248,7 +248,9 @@ Plot curve_plot(const std::vector<const RunLog*>& runs, const std::vector<std::s
     }
     first = std::min(first, thin.steps.front());
     last = std::max(last, thin.steps.back());
-    s.draw(block, str("using 1:2 with ", training ? "lines " : "linespoints pt 7 ps 0.4 ", line_style(i, 1.5)),
+    s.draw(block,
+           str("using 1:2 with ", training && thin.steps.size() > 1 ? "lines " : "linespoints pt 7 ps 0.4 ",
+               line_style(i, 1.5)),
            thin.name);
   }
   if (const std::string program = s.program(); !program.empty())

@@ -229,12 +229,18 @@ bool run_study(const StudyOptions& o, const TrainProgress& progress) {
     if (empty) fail<UsageError>("study", str("no ", option), "an empty list", "at least one");
   check_lists(o.models, o.seeds);
   check_distinct(o.models, o.train.model);
-  make_folders(o.out);
-  const FolderLock lock(o.out);
+  for (const std::string& name : o.models) {
+    TrainOptions of_model = o.train;
+    of_model.model = study_model(name, o.train.model);
+    of_model.validate();
+  }
+  std::optional<FolderLock> lock;
   std::vector<Planned> runs;
   {
     const Corpus corpus = load_corpus(o.train.data);
     const json text = text_facts(corpus);
+    make_folders(o.out);
+    lock.emplace(o.out);
     const int64_t vocab = shared_tokenizer(o, corpus, text, progress)->vocab_size();
     runs = plan(o, text, vocab, progress);
   }
@@ -298,7 +304,8 @@ StudyTiming StudyTiming::load(const fs::path& study) {
       t.models[name] = {TransformerConfig::from_json(m.at("model")),
                         {m.at("step_seconds").get<double>(), m.at("peak_bytes").get<int64_t>()}};
   } catch (const json::exception& e) {
-    fail("study", "damaged timing.json", path.string(), e.what(), "remove it: the times are measured again");
+    fail("study", "damaged timing.json", str(path.string(), ": ", e.what()), "what study wrote",
+         "remove it: the times are measured again");
   }
   return t;
 }
@@ -408,7 +415,7 @@ std::string Study::to_string() const {
                " perplexity a token, seed by seed, to the standard model with the same place of the norm.\n");
     if (timed)
       text += str("Step: median of training steps of ", batch_size, " sequences, the models in turns, on ", threads,
-                  " threads; memory: most bytes in tensors during one.\n");
+                  threads == 1 ? " thread" : " threads", "; memory: most bytes in tensors during one.\n");
   }
   for (const std::string& missing : unfinished) text += "Not finished: " + missing + "\n";
   return text;

@@ -88,7 +88,8 @@ std::string curve_panel(const std::vector<CurveSeries>& curves, const char* titl
       blocks += formatted("%.6g %.6g\n", c.steps[k], c.values[k]);
     }
     blocks += "END\n";
-    plots += str(plots.empty() ? "" : ", ", "$c", i, " with lines ", line(i));
+    plots += str(plots.empty() ? "" : ", ", "$c", i, c.steps.size() > 1 ? " with lines " : " with points pt 7 ps 0.7 ",
+                 c.steps.size() > 1 ? line(i) : str("lc rgb '", series_style(i).color, "'"));
   }
   if (blocks.empty()) return {};
   return blocks +
@@ -122,8 +123,10 @@ std::string end_panel(const Study& study) {
                  series_style(i).color, "'");
   }
   return blocks +
-         formatted("set title 'Perplexity a token of the %s text, by model and parameters; a point for each seed'\n",
-                   test ? "test" : "validation") +
+         formatted(
+             "set title 'Perplexity a token of the %s text, by model and parameters; a point for each seed (the axis "
+             "does not begin at 0)'\n",
+             test ? "test" : "validation") +
          formatted("unset xlabel\nset xrange %s\nset yrange [%zu.5:-0.5]\nset ytics scale 0 (%s)\n",
                    range.text().c_str(), study.rows.size() - 1, names.c_str()) +
          "plot " + plots + "\n";
@@ -146,7 +149,8 @@ std::string study_plot(const Study& study) {
   const int width = held ? kWidth / 2 : kWidth;
   std::string program = formatted(
       "set terminal svg size %d,%d dynamic font 'sans-serif,13' background '#ffffff'\n"
-      "set multiplot\nunset key\nset border 3 lc rgb '#666666'\nset tics nomirror\nset grid lt 1 lc rgb '#dddddd'\n",
+      "set multiplot\nunset key\nset tmargin 2.5\nset border 3 lc rgb '#666666'\nset tics nomirror\nset grid lt 1 lc "
+      "rgb '#dddddd'\n",
       kWidth, total);
   program += place(0, bottom, width, kTop, total) + curve_panel(curves, "Training loss, nats a token", false);
   if (held)

@@ -62,11 +62,13 @@ constexpr Heading kHeadings[] = {
     {"rounds", "Rounds of boosting, gate mlp: accuracy in %, gain over M = 1 of the same seed"},
     {"gates", "Gates, M = 2: accuracy in %, gain over M = 1 of the same seed"},
     {"difficulty", "Difficulty: accuracy in % with one round and with two (gate mlp), gain of the second"},
-    {"iterate", "Attention iterated: accuracy in % (chance is 100 / K), and what the fixed points are"},
+    {"iterate",
+     "Attention iterated: accuracy in % (chance is 100 / K); what a last step changes, steps needed, distinct fixed "
+     "points that the queries reach, spectral radius there"},
     {"control", "Positive control: fixed points that must move to targets; the loss before and after training"},
     {"routing",
-     "Routing between one step and its fixed point, by what the gate sees: accuracy in % (paper: no gate beats one "
-     "step)"}};
+     "Routing between one step and its fixed point, by what the gate sees: accuracy in % of the gate (routed), and of "
+     "choosing the better of the two each time (best); trained otherwise than above (paper: no gate beats one step)"}};
 
 // Percentages as such, whatever their size.
 bool is_percentage(const std::string& metric) {
@@ -138,8 +140,9 @@ int run(const Flags& f) {
     for (const Row& r : rows) std::cout << json_of(r, f).dump() << "\n";
     return 0;
   }
-  std::cout << "Mean +- standard deviation over model seeds 1 to " << f.seeds << ", patterns "
-            << (options.patterns == Patterns::fixed ? "from one seed" : "drawn anew with each") << ".\n"
+  std::cout << (f.seeds == 1 ? str("Model seed 1") : str("Mean +- standard deviation over model seeds 1 to ", f.seeds))
+            << ", patterns " << (options.patterns == Patterns::fixed ? "from one seed" : "drawn anew with each")
+            << ".\n"
             << "paper: its published single run. rerun: its own code with five model seeds.\n";
   for (const Heading& h : kHeadings) {
     std::vector<const Row*> own;

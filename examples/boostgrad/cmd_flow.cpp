@@ -92,7 +92,10 @@ nlohmann::ordered_json number(double x) {
 
 int run(const Flags& f) {
   f.common.apply();
-  if (!f.svg.empty()) check_writable(f.svg);
+  if (!f.svg.empty()) {
+    check_writable(f.svg);
+    require_gnuplot();
+  }
   const Setting s = setting_of(f);
   const Flow flow = gradient_flow(*s.model, [&] { return s.model->loss(s.inputs, s.targets); });
   const auto draw = [&] {  // last, so that what has been computed is told even where the file cannot be written

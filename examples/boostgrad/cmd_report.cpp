@@ -38,7 +38,7 @@ std::string report_command(const Flags& f) {
 int run(const Flags& f) {
   f.common.apply();
   check_writable(f.out);
-  gnuplot("set terminal svg; plot 0");  // is it there? Asked before the work, not after it
+  require_gnuplot();
   Report report = make_report({f.runs.begin(), f.runs.end()}, f.report,
                               [](const std::string& text) { std::fprintf(stderr, "%s\n", text.c_str()); });
   report.command = report_command(f);

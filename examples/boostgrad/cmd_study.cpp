@@ -53,7 +53,10 @@ StudyTiming measure_in_turns(const Study& study) {
 
 int run_lm(const LmFlags& f) {
   f.common.apply();
-  if (!f.svg.empty()) check_writable(f.svg);
+  if (!f.svg.empty()) {
+    check_writable(f.svg);
+    require_gnuplot();
+  }
   const std::string data = f.train.data.value_or("");
   if (f.table_only) {
     if (!std::filesystem::is_directory(f.out))
@@ -80,9 +83,10 @@ int run_lm(const LmFlags& f) {
   const bool timed =
       std::all_of(study.rows.begin(), study.rows.end(), [](const auto& r) { return r.timing.has_value(); });
   if (f.timing || (!f.table_only && !f.no_timing && !timed)) {
-    const Study all = read_study(f.out, {}, {}, data);  // times compare only within one measurement
-    if (!all.rows.empty()) measure_in_turns(all).save(f.out);
-    study = read();
+    if (!study.rows.empty()) {
+      measure_in_turns(read_study(f.out, {}, {}, data)).save(f.out);  // all: times compare only within one measurement
+      study = read();
+    }
   }
   if (f.no_timing)
     for (StudyRow& row : study.rows) row.timing.reset();

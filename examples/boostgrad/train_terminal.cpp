@@ -18,6 +18,8 @@ namespace {
 volatile std::sig_atomic_t g_interrupted = 0;
 
 void stop_gently_on_interrupt() {
+  // Ctrl-C ends whoever reads the output through a pipe (tee) at the same moment: that must not take the checkpoint.
+  std::signal(SIGPIPE, SIG_IGN);
   struct sigaction before {
   }, now{};
   sigaction(SIGINT, nullptr, &before);

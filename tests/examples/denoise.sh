@@ -28,7 +28,7 @@ cmp -s "$work/out" "$work/one" || wrong "two threads give other results than one
 grep -q 'trainings, .* per second, .* left' "$work/err" || wrong "no progress"
 
 run 0 --table gates --seeds 1
-for part in '^| none .*54\.3 .*55\.5' '^| mlp .*55\.2 .*54\.6' 'model seeds 1 to 1'; do
+for part in '^| none .*54\.3 .*55\.5' '^| mlp .*55\.2 .*54\.6' '^Model seed 1, patterns'; do
   grep -q "$part" "$work/out" || wrong "no $part in the table"
 done
 

@@ -123,10 +123,8 @@ std::string end_panel(const Study& study) {
                  series_style(i).color, "'");
   }
   return blocks +
-         formatted(
-             "set title 'Perplexity a token of the %s text, by model and parameters; a point for each seed (the axis "
-             "does not begin at 0)'\n",
-             test ? "test" : "validation") +
+         formatted("set title 'Perplexity a token of the %s text, a point for each seed (the axis begins above 0)'\n",
+                   test ? "test" : "validation") +
          formatted("unset xlabel\nset xrange %s\nset yrange [%zu.5:-0.5]\nset ytics scale 0 (%s)\n",
                    range.text().c_str(), study.rows.size() - 1, names.c_str()) +
          "plot " + plots + "\n";

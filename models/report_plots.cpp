@@ -36,11 +36,6 @@ std::string frame(const std::string& x, const std::string& y, int width = kWidth
       width, height, in_quotes(x).c_str(), in_quotes(y).c_str());
 }
 
-std::string line_style(size_t index, double width = 2) {
-  const SeriesStyle s = series_style(index);
-  return str("lw ", width, " lc rgb '", s.color, "'", s.dashes.empty() ? "" : str(" dt (", s.dashes, ")"));
-}
-
 // The plot command over data blocks that come before it.
 class Series {
  public:
@@ -202,6 +197,11 @@ SeriesStyle series_style(size_t index) {
   static constexpr const char* kColors[] = {"#2f7fc1", "#d55e00", "#1b9e77", "#c65a9b", "#9a7400", "#808080"};
   static constexpr const char* kDashes[] = {"", "8,4", "2,3", "12,3,2,3"};
   return {kColors[index % std::size(kColors)], kDashes[index % std::size(kDashes)]};
+}
+
+std::string line_style(size_t index, double width) {
+  const SeriesStyle s = series_style(index);
+  return str("lw ", width, " lc rgb '", s.color, "'", s.dashes.empty() ? "" : str(" dt (", s.dashes, ")"));
 }
 
 CurveSeries thinned(const CurveSeries& curve, size_t most, bool logarithmic) {

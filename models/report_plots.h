@@ -17,6 +17,8 @@ struct SeriesStyle {
   std::string dashes;  ///< lengths of strokes and gaps, such as "8,4"; empty: solid
 };
 SeriesStyle series_style(size_t index);
+/// The same for gnuplot, after "with lines".
+std::string line_style(size_t index, double width = 2);
 
 struct Plot {
   std::string title, note;          ///< plain text

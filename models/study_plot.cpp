@@ -59,11 +59,6 @@ struct Range {
   }
 };
 
-std::string line(size_t index) {
-  const SeriesStyle s = series_style(index);
-  return str("lw 2 lc rgb '", s.color, "'", s.dashes.empty() ? "" : str(" dt (", s.dashes, ")"));
-}
-
 // Part of the picture, in pixels from the left and from the bottom.
 std::string place(int left, int bottom, int width, int height, int total) {
   const auto share = [](int part, int whole) { return static_cast<double>(part) / whole; };
@@ -88,8 +83,8 @@ std::string curve_panel(const std::vector<CurveSeries>& curves, const char* titl
       blocks += formatted("%.6g %.6g\n", c.steps[k], c.values[k]);
     }
     blocks += "END\n";
-    plots += str(plots.empty() ? "" : ", ", "$c", i, c.steps.size() > 1 ? " with lines " : " with points pt 7 ps 0.7 ",
-                 c.steps.size() > 1 ? line(i) : str("lc rgb '", series_style(i).color, "'"));
+    plots += str(plots.empty() ? "" : ", ", "$c", i, " with ",
+                 c.steps.size() > 1 ? "lines " : "linespoints pt 7 ps 0.7 ", line_style(i));
   }
   if (blocks.empty()) return {};
   return blocks +
@@ -119,7 +114,7 @@ std::string end_panel(const Study& study) {
         formatted("$l%zu << END\n0 %zu\n%.6g %zu\nEND\n$e%zu << END\n", i, i, mean.mean(), i, i) + points + "END\n";
     names += formatted("%s'%s, %.2f M' %zu", i ? ", " : "", row.name.c_str(),
                        static_cast<double>(row.runs[0].results->parameters) / 1e6, i);
-    plots += str(i ? ", " : "", "$l", i, " with lines ", line(i), ", $e", i, " with points pt 7 ps 0.7 lc rgb '",
+    plots += str(i ? ", " : "", "$l", i, " with lines ", line_style(i), ", $e", i, " with points pt 7 ps 0.7 lc rgb '",
                  series_style(i).color, "'");
   }
   return blocks +

@@ -137,7 +137,7 @@ int run(const Flags& f) {
   const std::vector<Row> rows = run_study(options, shown_on(line));
   line.end();
   if (f.common.json) {
-    for (const Row& r : rows) std::cout << json_of(r, f).dump() << "\n";
+    for (const Row& r : rows) print_json(json_of(r, f));
     return 0;
   }
   std::cout << (f.seeds == 1 ? str("Model seed 1") : str("Mean +- standard deviation over model seeds 1 to ", f.seeds))

@@ -82,11 +82,10 @@ int run_lm(const LmFlags& f) {
   Study study = read();
   const bool timed =
       std::all_of(study.rows.begin(), study.rows.end(), [](const auto& r) { return r.timing.has_value(); });
-  if (f.timing || (!f.table_only && !f.no_timing && !timed)) {
-    if (!study.rows.empty()) {
-      measure_in_turns(read_study(f.out, {}, {}, data)).save(f.out);  // all: times compare only within one measurement
-      study = read();
-    }
+  const bool measure = f.timing || (!f.table_only && !f.no_timing && !timed);
+  if (measure && !study.rows.empty()) {
+    measure_in_turns(read_study(f.out, {}, {}, data)).save(f.out);  // all: times compare only within one measurement
+    study = read();
   }
   if (f.no_timing)
     for (StudyRow& row : study.rows) row.timing.reset();

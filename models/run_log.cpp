@@ -162,6 +162,8 @@ RunLog read_run_log(const fs::path& folder) {
   log.curve = read_curve(folder);
   if (fs::exists(folder / "results.json")) log.results = RunResults::from_json(read_object(folder / "results.json"));
   log.finished = log.results.has_value() || fs::exists(folder / "model.safetensors");
+  BG_CHECK(!log.finished || !log.curve.empty(), "run", "a finished run without a step",
+           (folder / "metrics.jsonl").string(), "the file that train wrote");
   return log;
 }
 

@@ -320,7 +320,11 @@ std::string spread_text(const std::optional<Spread>& s, int digits, bool sign = 
   return s->count() > 1 ? mean + formatted(" +- %.*f", digits, s->sd()) : mean;
 }
 
-ordered_json spread_json(const Spread& s) { return {{"mean", s.mean()}, {"sd", s.sd()}, {"n", s.count()}}; }
+ordered_json spread_json(const Spread& s) {
+  ordered_json j{{"mean", s.mean()}, {"n", s.count()}};
+  if (s.count() > 1) j["sd"] = s.sd();
+  return j;
+}
 
 using Ppl = double (Evaluation::*)() const;
 constexpr std::pair<const char*, Ppl> kPpls[] = {{"perplexity", &Evaluation::token_ppl},

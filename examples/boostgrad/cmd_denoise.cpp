@@ -45,7 +45,9 @@ ordered_json json_of(const Row& r, const Flags& f) {
                  {"sigma", r.setting.sigma}, {"pattern_draw", f.patterns},
                  {"seeds", f.seeds}};
   for (const Metric& m : r.metrics) {
-    ordered_json& of = j[m.name] = {{"mean", m.spread().mean()}, {"sd", m.spread().sd()}, {"values", m.values}};
+    ordered_json& of = j[m.name] = {{"mean", m.spread().mean()}};
+    if (m.values.size() > 1) of["sd"] = m.spread().sd();
+    of["values"] = m.values;
     if (m.paper) of["paper"] = json_of(*m.paper);
     if (m.rerun) of["rerun"] = json_of(*m.rerun);
   }

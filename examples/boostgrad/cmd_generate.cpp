@@ -24,7 +24,6 @@ int run(const Flags& f) {
   if (f.tokens < 0) fail<UsageError>("generate", "bad --tokens", str(f.tokens), "0 or more");
   Run r = load_run(f.run);
   const std::vector<int32_t> ids = r.tokenizer->encode(f.prompt);
-  if (ids.empty()) fail<UsageError>("generate", "empty --prompt", "no tokens", "some text to go on from");
   Rng rng(f.seed);
   if (!f.common.json) std::cout << f.prompt << std::flush;
   Utf8Stream text;  // a token may be a part of a character, or none

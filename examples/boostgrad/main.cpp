@@ -49,17 +49,19 @@ std::string check_whole_number(const std::string& text) {
                     {});
 }
 
-// CLI11 takes an empty number for one that was not given.
+// CLI11 takes an empty number for one that was not given, and an empty path, as a shell gives for a variable that is
+// not set, would pass for an option that was not either.
 std::string check_not_empty(const std::string& text) {
-  return text.empty() ? error_text("number", "bad value", "''", "a number", {}) : "";
+  return text.empty() ? error_text("option", "bad value", "''", "something", {}) : "";
 }
 
-void check_numbers(CLI::App& command) {
-  for (CLI::App* sub : command.get_subcommands({})) check_numbers(*sub);
+void check_values(CLI::App& command) {
+  for (CLI::App* sub : command.get_subcommands({})) check_values(*sub);
   for (CLI::Option* option : command.get_options()) {
+    if (option->get_type_size() == 0) continue;  // a flag
+    option->check(check_not_empty);
     if (option->get_type_name() == "INT") option->check(check_whole_number<int64_t>);
     if (option->get_type_name() == "UINT") option->check(check_whole_number<uint64_t>);
-    if (option->get_type_name() == "FLOAT") option->check(check_not_empty);
   }
 }
 
@@ -114,7 +116,7 @@ int run(int argc, char** argv) {
   for (Command* c : commands) {
     CLI::App* sub = app.add_subcommand(c->name, c->summary);
     runs.emplace_back(sub, c->set_up(*sub));
-    check_numbers(*sub);
+    check_values(*sub);
   }
   try {
     app.parse(argc, argv);

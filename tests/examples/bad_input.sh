@@ -136,7 +136,11 @@ refused 2 'whole' study lm --data text --out new --seeds 1,-2
 refused 2 'no such folder' study lm --out missing --table-only
 refused 2 'no such model' study lm --out folder --table-only --models nonsense
 refused 2 'bad --data.*UTF-8' train --out new --data $'nu\xff.txt'
-refused 2 '.--lr: .number. bad value' train --data text --out new --lr ''
+refused 2 '.--lr: .option. bad value' train --data text --out new --lr ''
+refused 2 '.--data: .option. bad value' train --data '' --out new
+refused 2 '.--out: .option. bad value' train --data text --out ''
+refused 2 '.--svg: .option. bad value' study lm --data text --out new --svg ''
+refused 2 '.runs: .option. bad value' report '' --out new.html
 refused 1 'not a run folder' study check folder
 refused 1 'not a run folder' eval --run folder --data text
 refused 1 'not a run folder' generate --run missing --prompt x
@@ -180,7 +184,7 @@ refused 2 'another steps.*cannot be made longer' train --out run --resume --step
 refused 2 'another model' train --out run --resume --d-model 32
 printf 'quite another text, long enough for a sequence\n' >other
 refused 2 'another text' train --out run --resume --data other
-refused 2 'empty --prompt' generate --run run --prompt ''
+refused 2 '.--prompt: .option. bad value' generate --run run --prompt ''
 refused 2 'tokens' generate --run run --prompt x --tokens -1
 refused 2 'temperature' generate --run run --prompt x --temperature nan
 refused 2 'top_k' generate --run run --prompt x --top-k -1

@@ -13,6 +13,9 @@ std::string formatted(const char* format, ...) __attribute__((format(printf, 1, 
 /// As str() gives it, but "nan" without the sign that a NaN happens to have.
 std::string number_text(double value);
 
+/// A word for a POSIX shell: as it is, or in single quotes where it has to be.
+std::string shell_word(const std::string& word);
+
 using TableLines = std::vector<std::vector<std::string>>;
 
 /// Lines of cells, the first of them the heading, as a table in Markdown that is aligned as text too: the first `left`

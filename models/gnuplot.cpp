@@ -9,6 +9,7 @@
 
 #include "core/atomic_file.h"
 #include "core/error.h"
+#include "core/format.h"
 #include "core/html.h"
 #include "core/temporary_folder.h"
 
@@ -19,12 +20,6 @@ std::string contents(const std::filesystem::path& path) {
   std::ostringstream text;
   text << std::ifstream(path, std::ios::binary).rdbuf();
   return text.str();
-}
-
-std::string quoted(const std::filesystem::path& path) {
-  std::string out = "'";
-  for (const char c : path.string()) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return out + "'";
 }
 
 void replace_all(std::string& text, std::string_view from, std::string_view to) {
@@ -85,8 +80,8 @@ std::string gnuplot(const std::string& program) {
   const TemporaryFolder folder;
   const auto in = folder.path() / "program", out = folder.path() / "out", errors = folder.path() / "errors";
   write_file_atomically(in, program);
-  const int status =
-      std::system(str("gnuplot ", quoted(in), " >", quoted(out), " 2>", quoted(errors), " </dev/null").c_str());
+  const int status = std::system(
+      str("gnuplot ", shell_word(in), " >", shell_word(out), " 2>", shell_word(errors), " </dev/null").c_str());
   constexpr int kNotFound = 127;
   BG_CHECK(!WIFEXITED(status) || WEXITSTATUS(status) != kNotFound, "plot", "gnuplot is not installed", "",
            "the program gnuplot, which draws all plots", "sudo apt-get install gnuplot-nox");

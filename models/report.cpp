@@ -165,24 +165,33 @@ class ReportMaker {
     if (run.analysis->layers[0].rounds.size() < 2) return;
     const std::optional<size_t> peer = standard_peer(i);
     const std::unique_ptr<Transformer> closed = peer ? nullptr : without_corrections(model);
-    run.reference = peer ? str("the standard run ", report_.runs[*peer].name, other_steps(run, report_.runs[*peer]))
+    run.reference = peer ? str("the standard run ", report_.runs[*peer].name, unlike(run, report_.runs[*peer]))
                          : "this model with its corrections left out (it was not trained to do without)";
     run.tokens = compare_tokens(model, peer ? *models_[*peer]->model : *closed, *models_[i]->tokenizer, windows,
                                 report_.options.analysis);
   }
 
-  // Two runs that have not been trained as long do not compare.
-  static std::string other_steps(const ReportedRun& ours, const ReportedRun& theirs) {
-    const int64_t a = ours.log.steps(), b = theirs.log.steps();
-    return a == b ? "" : str(" (of ", b, " steps; this one has ", a, ")");
+  // Two runs that were not trained alike compare less well, and that is said: " (of 300 steps; this one has 200)".
+  static std::string unlike(const ReportedRun& ours, const ReportedRun& theirs) {
+    std::string text;
+    const auto add = [&](const auto& a, const auto& b, const char* before, const char* after) {
+      if (a != b) text += str(text.empty() ? " (" : ", ", before, b, after, "; this one has ", a);
+    };
+    const TrainOptions &a = ours.log.options, &b = theirs.log.options;
+    add(ours.log.steps(), theirs.log.steps(), "of ", " steps");
+    add(a.seed, b.seed, "seed ", "");
+    add(a.batch_size, b.batch_size, "batch size ", "");
+    add(a.lr, b.lr, "learning rate ", "");
+    return text.empty() ? text : text + ")";
   }
 
-  // A standard run of the same tokenizer, window, width, depth and norm; of the same seed if there is one.
+  // A standard run of the same text, tokenizer, window, width, depth and norm; of the same seed if there is one.
   std::optional<size_t> standard_peer(size_t i) const {
     std::optional<size_t> found;
     const TrainOptions& ours = report_.runs[i].log.options;
     for (size_t k = 0; k < models_.size(); ++k) {
       if (!models_[k] || models_[k]->tokenizer->fingerprint() != models_[i]->tokenizer->fingerprint()) continue;
+      if (!same_text(report_.runs[k].log.text, report_.runs[i].log.text)) continue;
       const TrainOptions& theirs = report_.runs[k].log.options;
       const TransformerConfig &a = ours.model, &b = theirs.model;
       if (b.model != nn::AttentionKind::standard || a.d_model != b.d_model || a.layers != b.layers ||

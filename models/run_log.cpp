@@ -6,7 +6,9 @@
 #include <limits>
 
 #include "core/atomic_file.h"
+#include "core/format.h"
 #include "core/mapped_file.h"
+#include "models/checkpoint.h"
 
 namespace bg {
 
@@ -18,7 +20,8 @@ namespace {
 json read_object(const fs::path& path) {
   const MappedFile file(path);
   json j = json::parse(file.bytes().begin(), file.bytes().end(), nullptr, false);
-  BG_CHECK(j.is_object(), "run", str("damaged ", path.filename().string()), path.string(), "the JSON that train wrote");
+  BG_CHECK(j.is_object(), "run", str("damaged ", path.filename().string()), path.string(), "the JSON that train wrote",
+           "a copy, or train the run again");
   return j;
 }
 
@@ -37,12 +40,28 @@ json evaluation_json(const Evaluation& e) {
           {"byte_perplexity", e.byte_ppl()}};
 }
 
+// json would cut 4.5 to 4
+int64_t whole(const json& j, const char* key, int64_t least) {
+  const json& n = j.at(key);
+  BG_CHECK(
+      n.is_number_integer() && !(n.is_number_unsigned() && n.get<uint64_t>() > INT64_MAX) && n.get<int64_t>() >= least,
+      "run", str("bad ", key), n.dump(), str("a whole number, at least ", least));
+  return n.get<int64_t>();
+}
+
+double not_negative(const json& j, const char* key) {
+  const json& x = j.at(key);
+  BG_CHECK(x.is_number() && x.get<double>() >= 0 && std::isfinite(x.get<double>()), "run", str("bad ", key), x.dump(),
+           "a number, 0 or more");
+  return x.get<double>();
+}
+
 Evaluation evaluation_of(const json& j) {
   Evaluation e;
-  e.loss = j.at("loss").get<double>();
-  e.tokens = j.at("tokens").get<int64_t>();
-  e.words = j.at("words").get<int64_t>();
-  e.bytes = j.at("bytes").get<int64_t>();
+  e.loss = not_negative(j, "loss");
+  e.tokens = whole(j, "tokens", 1);
+  e.words = whole(j, "words", 0);
+  e.bytes = whole(j, "bytes", 1);
   return e;
 }
 
@@ -63,19 +82,16 @@ json RunResults::to_json() const {
 
 RunResults RunResults::from_json(const json& j) {
   RunResults r;
-  try {
-    r.parameters = j.at("parameters").get<int64_t>();
-    r.steps = j.at("steps").get<int64_t>();
-    r.best_step = j.at("best_step").get<int64_t>();
-    r.train_loss = j.at("train_loss").get<double>();
-    r.valid_last = evaluation_of(j.at("valid_last"));
-    r.valid_best = evaluation_of(j.at("valid_best"));
-    r.step_seconds = j.at("step_seconds").get<double>();
-    if (j.contains("test")) r.test = evaluation_of(j["test"]);
-    if (j.contains("peak_bytes")) r.peak_bytes = j["peak_bytes"].get<int64_t>();
-  } catch (const json::exception& e) {
-    fail("run", "damaged results.json", e.what(), "what train wrote", "remove it: study and report compute it again");
-  }
+  r.parameters = whole(j, "parameters", 1);
+  r.steps = whole(j, "steps", 1);
+  r.best_step = whole(j, "best_step", 1);
+  r.train_loss = not_negative(j, "train_loss");
+  r.valid_last = evaluation_of(j.at("valid_last"));
+  r.valid_best = evaluation_of(j.at("valid_best"));
+  r.step_seconds = not_negative(j, "step_seconds");
+  if (j.contains("test")) r.test = evaluation_of(j["test"]);
+  if (j.contains("peak_bytes")) r.peak_bytes = whole(j, "peak_bytes", 0);
+  BG_CHECK(r.best_step <= r.steps, "run", "bad best_step", str(r.best_step), str("at most ", r.steps));
   return r;
 }
 
@@ -94,14 +110,39 @@ void write_results(const fs::path& folder, const RunResults& results) {
   write_file_atomically(folder / "results.json", results.to_json().dump(2) + "\n");
 }
 
+namespace {
+
+RunResults read_results(const fs::path& path) {
+  const json j = read_object(path);
+  try {
+    return RunResults::from_json(j);
+  } catch (const std::exception& e) {  // Error or json's own
+    fail("run", str("damaged ", path.string()), e.what(), "what train wrote",
+         "remove it: study and report compute it again, from the weights");
+  }
+}
+
+// A finished run has been validated after its last step. Cut short, it would pass for another with other perplexities.
+void check_whole(const RunLog& log) {
+  const auto last =
+      log.results ? std::optional(log.results->steps) : CheckpointFolder(log.folder / "checkpoints").newest_step();
+  const bool whole =
+      !log.curve.empty() && (!last || log.steps() == *last) && (log.results || log.curve.back().val_loss.has_value());
+  BG_CHECK(whole, "run", str("damaged ", (log.folder / "metrics.jsonl").string()),
+           log.curve.empty() ? "no step" : str("step ", log.steps(), " as its last"),
+           str("step ", last ? str(*last) : "and validation of the end"), "a copy, or train the run again");
+}
+
+}  // namespace
+
 RunResults complete_results(const fs::path& folder, const std::string& data) {
   const RunLog log = read_run_log(folder);
   if (log.results) return *log.results;
   BG_CHECK(log.finished, "run", str("the run in ", folder.string(), " is not finished"), str("step ", log.steps()),
-           "model.safetensors", str("boostgrad train --out ", folder.string(), " --resume"));
+           "model.safetensors", str("boostgrad train --out ", shell_word(folder.string()), " --resume"));
   const std::string place = data.empty() ? log.options.data : data;
   const Corpus corpus = load_corpus(place);
-  if (const json now = text_facts(corpus); now != log.text)
+  if (const json now = text_facts(corpus); !same_text(now, log.text))
     fail<UsageError>("run", str("the run in ", folder.string(), " was trained on another text"),
                      str(place, " ", now.dump()), log.text.dump(), "--data with the text of the run");
   Run run = load_run(folder);
@@ -115,7 +156,6 @@ RunResults complete_results(const fs::path& folder, const std::string& data) {
       r.best_step = p.step;
     }
   }
-  BG_CHECK(r.best_step > 0, "run", "no validation", (folder / "metrics.jsonl").string(), "the file that train wrote");
   if (!corpus.test.empty())
     r.test = evaluate(*run.model, TokenStream(corpus.test, *run.tokenizer), corpus.test, run.options);
   r.parameters = run.model->parameter_count();
@@ -160,10 +200,9 @@ RunLog read_run_log(const fs::path& folder) {
   if (const auto tokenizer = config.find("tokenizer"); tokenizer != config.end() && tokenizer->is_object())
     log.options.model.vocab = tokenizer->value("vocab", log.options.model.vocab);
   log.curve = read_curve(folder);
-  if (fs::exists(folder / "results.json")) log.results = RunResults::from_json(read_object(folder / "results.json"));
+  if (fs::exists(folder / "results.json")) log.results = read_results(folder / "results.json");
   log.finished = log.results.has_value() || fs::exists(folder / "model.safetensors");
-  BG_CHECK(!log.finished || !log.curve.empty(), "run", "a finished run without a step",
-           (folder / "metrics.jsonl").string(), "the file that train wrote");
+  if (log.finished) check_whole(log);
   return log;
 }
 

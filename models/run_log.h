@@ -25,7 +25,7 @@ struct RunResults {
   double step_seconds = 0;            ///< median over all steps
 
   nlohmann::json to_json() const;
-  /// Throws Error when something is missing or of a wrong type.
+  /// Throws Error when something is missing, of a wrong type or impossible.
   static RunResults from_json(const nlohmann::json& json);
 };
 
@@ -49,8 +49,8 @@ struct RunLog {
   int64_t steps() const { return curve.empty() ? 0 : curve.back().step; }
 };
 
-/// Throws Error when the folder is not a run or its config.json or results.json is damaged. Half a last line of
-/// metrics.jsonl, as a kill leaves it, is passed over.
+/// Throws Error when the folder is not a run, its config.json or results.json is damaged, or it is finished and
+/// metrics.jsonl does not reach its last step. Half a last line of metrics.jsonl, as a kill leaves it, is passed over.
 RunLog read_run_log(const std::filesystem::path& folder);
 
 /// The curve of a folder alone: empty without metrics.jsonl.

@@ -122,6 +122,95 @@ TransformerConfig study_model(const std::string& name, const TransformerConfig& 
   return c;
 }
 
+// -- What a folder holds
+// -----------------------------------------------------------------------------------------------
+
+namespace {
+
+// Models in the order of the paper's table: pre-norm first, then by kind.
+bool before(const std::string& a, const std::string& b) {
+  auto rank = [](const std::string& name) {
+    const Named n = parse_name(name, {});
+    const int kind = n.wider ? 2 : n.config.model == nn::AttentionKind::boosted ? 3 : static_cast<int>(n.config.model);
+    return std::tuple(n.config.norm == nn::NormPlace::post, kind, name);
+  };
+  return rank(a) < rank(b);
+}
+
+// All runs in the folder of a study: model by model, by rising seed.
+std::vector<RunName> find_runs(const fs::path& out) {
+  std::vector<RunName> all;
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(out, none))
+    if (const auto n = parse_run_name(entry.path().filename().string()); n && is_run(entry.path())) all.push_back(*n);
+  std::sort(all.begin(), all.end(), [](const RunName& a, const RunName& b) {
+    return a.model == b.model ? a.seed < b.seed : before(a.model, b.model);
+  });
+  return all;
+}
+
+// A run folder that was renamed must not pass for another row or another seed.
+void check_named_right(const RunLog& log, const RunName& n) {
+  const TransformerConfig& got = log.options.model;
+  Named meant = parse_name(n.model, got);
+  if (meant.wider) {  // of a width that the boosted model gave: CommonOptions
+    meant.config = got;
+    meant.config.model = nn::AttentionKind::standard;
+  }
+  if (log.options.seed == n.seed && meant.config == got) return;
+  fail<UsageError>("study", "a run folder does not hold what its name says",
+                   str(log.folder.string(), " with seed ", log.options.seed, " and model ", got.to_json().dump()),
+                   str("seed ", n.seed, ", ", n.model), "the name that it was trained under");
+}
+
+// The runs of a study differ in nothing but the seed and what the model's name says.
+class CommonOptions {
+ public:
+  void add(const RunName& n, const TrainOptions& options, const json& text) {
+    const bool wider = parse_name(n.model, {}).wider;
+    const std::string folder = run_name(n.model, n.seed);
+    json j = options.to_json(), model = options.model.to_json();
+    for (const char* own : {"data", "model", "seed", "save_every"}) j.erase(own);
+    for (const char* named : {"model", "rounds", "kv", "gate", "norm"}) model.erase(named);
+    if (wider) {
+      widths_[folder] = {n.model, options.model};
+      model.erase("d_model");
+    }
+    j.update(model);
+    for (const auto& [key, value] : j.items()) {
+      const auto [first, is_first] = seen_.try_emplace(key, value, folder);
+      if (!is_first && first->second.first != value)
+        fail<UsageError>("study", str("the run ", folder, " has another ", key, " than ", first->second.second),
+                         value.dump(), first->second.first.dump(), "a folder for each study");
+    }
+    if (!text_) text_ = {text, folder};
+    if (!same_text(text, text_->first))
+      fail<UsageError>("study", str("the run ", folder, " is of another text than ", text_->second), text.dump(),
+                       text_->first.dump(), "a folder for each study");
+  }
+
+  // Once all are added: the width of a wider model follows from that of the others.
+  void check_widths() const {
+    const auto width = seen_.find("d_model");
+    if (width == seen_.end()) return;  // there are only wider ones
+    for (const auto& [folder, run] : widths_) {
+      const auto& [name, config] = run;
+      TransformerConfig base = config;
+      base.d_model = width->second.first.get<int64_t>();
+      if (const int64_t expected = study_model(name, base).d_model; config.d_model != expected)
+        fail<UsageError>("study", str("the run ", folder, " has another width than the rule for wider models gives"),
+                         str(config.d_model), str(expected), "a folder for each study");
+    }
+  }
+
+ private:
+  std::map<std::string, std::pair<json, std::string>> seen_;  // by option: its value, and the first run that had it
+  std::map<std::string, std::pair<std::string, TransformerConfig>> widths_;  // of wider models, by folder
+  std::optional<std::pair<json, std::string>> text_;
+};
+
+}  // namespace
+
 // -- Training ---------------------------------------------------------------------------------------------------------
 
 namespace {
@@ -138,15 +227,17 @@ struct Planned {
 std::unique_ptr<Tokenizer> shared_tokenizer(const StudyOptions& o, const Corpus& corpus, const json& facts,
                                             const TrainProgress& progress) {
   const fs::path shared = o.out / "shared", made = shared / "tokenizer.json", what = shared / "made_from.json";
-  const std::string from = json{{"text", facts}, {"tokenizer", o.train.tokenizer}}.dump() + "\n";
+  const json from{{"text", facts}, {"tokenizer", o.train.tokenizer}};
   make_folders(shared);
   remove_stale_temporaries(shared);
   if (fs::exists(what) && fs::exists(made)) {
-    const MappedFile before(what);
-    if (before.bytes() != from)
+    const json before = json::parse(MappedFile(what).bytes(), nullptr, false);
+    BG_CHECK(before.is_object() && before.contains("text") && before.contains("tokenizer"), "study",
+             str("damaged ", what.string()), "", "the JSON that study wrote",
+             str("remove ", shared.string(), ": it is made again from the runs"));
+    if (!same_text(before["text"], facts) || before["tokenizer"] != from["tokenizer"])
       fail<UsageError>("study", str("the study in ", o.out.string(), " was started with another text or tokenizer"),
-                       from.substr(0, from.size() - 1),
-                       std::string(before.bytes().substr(0, before.bytes().size() - 1)), "another --out");
+                       from.dump(), before.dump(), "another --out");
     return Tokenizer::load(made);
   }
   std::unique_ptr<Tokenizer> tokenizer;
@@ -155,7 +246,7 @@ std::unique_ptr<Tokenizer> shared_tokenizer(const StudyOptions& o, const Corpus&
       const fs::path run = o.out / run_name(model, seed);
       if (tokenizer || !is_run(run)) continue;
       const RunLog log = read_run_log(run);
-      if (log.text != facts || log.options.tokenizer != o.train.tokenizer) continue;  // is refused later
+      if (!same_text(log.text, facts) || log.options.tokenizer != o.train.tokenizer) continue;  // is refused later
       tokenizer = Tokenizer::load(run / "tokenizer.json");
       make_folders(shared / "cache");
       std::error_code none;  // without a cache it is made
@@ -169,7 +260,7 @@ std::unique_ptr<Tokenizer> shared_tokenizer(const StudyOptions& o, const Corpus&
     tokenizer = make_tokenizer(o.train.tokenizer, corpus.train);
   }
   tokenizer->save(made);
-  write_file_atomically(what, from);
+  write_file_atomically(what, from.dump() + "\n");
   return tokenizer;
 }
 
@@ -186,7 +277,7 @@ std::vector<Planned> plan(const StudyOptions& o, const json& text, int64_t vocab
       if (is_run(p.folder)) {
         check_same_options(p.options, p.folder);
         const RunLog log = read_run_log(p.folder);
-        if (log.text != text)
+        if (!same_text(log.text, text))
           fail<UsageError>("study", str("the run in ", p.folder.string(), " was started on another text"), text.dump(),
                            log.text.dump(), "another --data or --out");
         if (const std::string other = build_difference(log.build); !other.empty())
@@ -197,6 +288,13 @@ std::vector<Planned> plan(const StudyOptions& o, const json& text, int64_t vocab
       }
       runs.push_back(std::move(p));
     }
+  CommonOptions common;  // with the runs that are there but not asked for, too: they are rows of the same table
+  for (const RunName& n : find_runs(o.out)) {
+    const RunLog log = read_run_log(o.out / run_name(n.model, n.seed));
+    common.add(n, log.options, log.text);
+  }
+  for (const Planned& p : runs) common.add(*parse_run_name(p.folder.filename().string()), p.options, text);
+  common.check_widths();
   return runs;
 }
 
@@ -244,6 +342,7 @@ bool run_study(const StudyOptions& o, const TrainProgress& progress) {
     const int64_t vocab = shared_tokenizer(o, corpus, text, progress)->vocab_size();
     runs = plan(o, text, vocab, progress);
   }
+  std::vector<std::string> failures;
   for (size_t i = 0; i < runs.size(); ++i) {
     Planned& run = runs[i];
     if (run.finished) {
@@ -267,9 +366,18 @@ bool run_study(const StudyOptions& o, const TrainProgress& progress) {
       if (s.step < s.total) s.all_seconds_left = s.seconds_left + per_flop * others;
       progress.state(s);
     };
-    const bool interrupted = train(run.options, run.folder, is_run(run.folder), of_run, o.out / "shared").interrupted;
-    if (interrupted || (progress.stop() && i + 1 < runs.size())) return false;
+    try {
+      const bool interrupted = train(run.options, run.folder, is_run(run.folder), of_run, o.out / "shared").interrupted;
+      if (interrupted || (progress.stop() && i + 1 < runs.size())) return false;
+    } catch (const UsageError&) {
+      throw;
+    } catch (const Error& e) {  // such as a loss that is not finite: the others can still be trained
+      progress.say(str(label, " failed: ", e.what()));
+      failures.push_back(str(run.folder.filename().string(), ": ", e.what()));
+    }
   }
+  BG_CHECK(failures.empty(), "study", str(failures.size(), " of ", runs.size(), " runs failed"), failures[0], "",
+           failures.size() < runs.size() ? "--table-only for those that are done" : "");
   return true;
 }
 
@@ -300,10 +408,14 @@ StudyTiming StudyTiming::load(const fs::path& study) {
     const json j = json::parse(file.bytes());
     t.threads = j.at("threads").get<int>();
     t.build = j.at("build");
-    for (const auto& [name, m] : j.at("models").items())
-      t.models[name] = {TransformerConfig::from_json(m.at("model")),
-                        {m.at("step_seconds").get<double>(), m.at("peak_bytes").get<int64_t>()}};
-  } catch (const json::exception& e) {
+    for (const auto& [name, m] : j.at("models").items()) {
+      const Timing timing{m.at("step_seconds").get<double>(), m.at("peak_bytes").get<int64_t>()};
+      BG_CHECK(timing.step_seconds > 0 && std::isfinite(timing.step_seconds) && timing.peak_bytes > 0, "study",
+               str("impossible times of ", name), m.dump());
+      t.models[name] = {TransformerConfig::from_json(m.at("model")), timing};
+    }
+    BG_CHECK(t.threads > 0, "study", "impossible threads", str(t.threads));
+  } catch (const std::exception& e) {  // Error or json's own
     fail("study", "damaged timing.json", str(path.string(), ": ", e.what()), "what study wrote",
          "remove it: the times are measured again");
   }
@@ -355,6 +467,14 @@ std::optional<Spread> difference(const StudyRow& row, const StudyRow& other, boo
   return v.empty() ? std::nullopt : std::optional(Spread(v));
 }
 
+// Where some of the row's seeds have nothing to be held against, the difference is of other runs than the mean beside
+// it.
+std::string difference_text(const StudyRow& row, const std::optional<Spread>& difference) {
+  const std::string text = spread_text(difference, 2, true);
+  if (!difference || difference->count() == static_cast<int64_t>(row.runs.size())) return text;
+  return str(text, " (", difference->count(), " of ", row.runs.size(), " seeds)");
+}
+
 using Lines = TableLines;
 
 Lines token_lines(const Study& study, bool test, bool timed) {
@@ -369,7 +489,7 @@ Lines token_lines(const Study& study, bool test, bool timed) {
     line.push_back(spread_text(ppl_spread(row, &Evaluation::token_ppl, false), 2));
     if (test) line.push_back(spread_text(ppl_spread(row, &Evaluation::token_ppl, true), 2));
     const StudyRow* base = study.baseline(row);
-    line.push_back(base && base != &row ? spread_text(difference(row, *base, test), 2, true) : "-");
+    line.push_back(base && base != &row ? difference_text(row, difference(row, *base, test)) : "-");
     if (timed && row.timing) {
       const Timing& t = *row.timing;
       line.push_back(formatted("%.3f", t.step_seconds));
@@ -461,71 +581,22 @@ std::vector<ordered_json> Study::to_json() const {
   return all;
 }
 
-namespace {
-
-// Models in the order of the paper's table: pre-norm first, then by kind.
-bool before(const std::string& a, const std::string& b) {
-  auto rank = [](const std::string& name) {
-    const Named n = parse_name(name, {});
-    const int kind = n.wider ? 2 : n.config.model == nn::AttentionKind::boosted ? 3 : static_cast<int>(n.config.model);
-    return std::tuple(n.config.norm == nn::NormPlace::post, kind, name);
-  };
-  return rank(a) < rank(b);
-}
-
-// What lies in the folder: each model once, in order, and all seeds.
-void find_runs(const fs::path& out, std::vector<std::string>& models, std::vector<uint64_t>& seeds) {
-  std::vector<std::string> all_models;
-  std::vector<uint64_t> all_seeds;
-  std::error_code none;
-  for (const auto& entry : fs::directory_iterator(out, none)) {
-    const auto n = parse_run_name(entry.path().filename().string());
-    if (!n || !is_run(entry.path())) continue;
-    all_models.push_back(n->model);
-    all_seeds.push_back(n->seed);
-  }
-  std::sort(all_models.begin(), all_models.end(), before);
-  all_models.erase(std::unique(all_models.begin(), all_models.end()), all_models.end());
-  if (models.empty()) models = all_models;
-  if (seeds.empty()) seeds = all_seeds;
-}
-
-// A run folder that was renamed must not pass for another row or another seed.
-void check_named_right(const RunLog& log, const std::string& name, uint64_t seed) {
-  const TransformerConfig& got = log.options.model;
-  Named meant = parse_name(name, got);
-  if (meant.wider) {  // of a width that the boosted model gave
-    meant.config = got;
-    meant.config.model = nn::AttentionKind::standard;
-  }
-  if (log.options.seed == seed && meant.config == got) return;
-  fail<UsageError>("study", "a run folder does not hold what its name says",
-                   str(log.folder.string(), " with seed ", log.options.seed, " and model ", got.to_json().dump()),
-                   str("seed ", seed, ", ", name), "the name that it was trained under");
-}
-
-// The options that all runs of a study have in common.
-json common_options(const TrainOptions& options) {
-  json j = options.to_json();
-  for (const char* own : {"data", "model", "seed", "save_every"}) j.erase(own);
-  return j;
-}
-
-}  // namespace
-
 Study read_study(const fs::path& out, const std::vector<std::string>& given_models,
                  const std::vector<uint64_t>& given_seeds, const std::string& data) {
   std::vector<std::string> models = given_models;
   std::vector<uint64_t> seeds = given_seeds;
   const bool asked = !models.empty();
   check_lists(models, seeds);
-  find_runs(out, models, seeds);
+  for (const RunName& n : find_runs(out)) {  // models each once, in order
+    if (!asked && (models.empty() || models.back() != n.model)) models.push_back(n.model);
+    if (given_seeds.empty()) seeds.push_back(n.seed);
+  }
   std::sort(seeds.begin(), seeds.end());
   seeds.erase(std::unique(seeds.begin(), seeds.end()), seeds.end());
   const StudyTiming timing = StudyTiming::load(out);
   Study study;
   study.threads = timing.threads;
-  std::optional<RunLog> first;
+  CommonOptions common;
   for (const std::string& name : models) {
     StudyRow row;
     row.name = name;
@@ -536,19 +607,8 @@ Study read_study(const fs::path& out, const std::vector<std::string>& given_mode
         continue;
       }
       RunLog log = read_run_log(out / folder);
-      check_named_right(log, name, seed);
-      if (!first) first = log;
-      const json expected = common_options(first->options), got = common_options(log.options);
-      for (const auto& [key, value] : got.items())
-        if (value != expected[key])
-          fail<UsageError>(
-              "study",
-              str("the run ", folder, " was trained with another ", key, " than ", first->folder.filename().string()),
-              value.dump(), expected[key].dump(), "a folder for each study");
-      if (log.text != first->text)
-        fail<UsageError>(
-            "study", str("the run ", folder, " was trained on another text than ", first->folder.filename().string()),
-            log.text.dump(), first->text.dump(), "a folder for each study");
+      check_named_right(log, {name, seed});
+      common.add({name, seed}, log.options, log.text);
       if (!row.runs.empty() && !(log.options.model == row.config))
         fail<UsageError>("study", str("the run ", folder, " is of another model than others of its name"),
                          log.options.model.to_json().dump(), row.config.to_json().dump(), "a folder for each study");
@@ -565,6 +625,7 @@ Study read_study(const fs::path& out, const std::vector<std::string>& given_mode
     row.timing = timing.of(name, row.config);
     study.rows.push_back(std::move(row));
   }
+  common.check_widths();
   return study;
 }
 
@@ -577,8 +638,14 @@ RunCheck check_run(const fs::path& folder, int64_t steps, const std::string& dat
   BG_CHECK(steps > 0, "study", str("the run in ", folder.string(), " has no steps yet"), "", "", "");
   TrainOptions o = log.options;
   if (!data.empty()) o.data = data;
+  if (std::error_code none; o.data != "builtin:" && !fs::exists(o.data, none))
+    fail<UsageError>("study", str("the text of the run in ", folder.string(), " is not where it was"), o.data, "",
+                     "--data with its place now");
+  // a tokenizer that came from a file: the run has a copy, wherever the file is now
+  if (o.tokenizer != "byte" && !o.tokenizer.starts_with("bpe:") && fs::exists(folder / "tokenizer.json"))
+    o.tokenizer = (folder / "tokenizer.json").string();
   o.save_every = steps;
-  if (const json now = text_facts(load_corpus(o.data)); !log.text.is_null() && now != log.text)
+  if (const json now = text_facts(load_corpus(o.data)); !log.text.is_null() && !same_text(now, log.text))
     fail<UsageError>("study", str("the run in ", folder.string(), " was trained on another text"),
                      str(o.data, " ", now.dump()), log.text.dump(), "--data with the text of the run");
   const TemporaryFolder scratch;
@@ -600,6 +667,9 @@ RunCheck check_run(const fs::path& folder, int64_t steps, const std::string& dat
     check.now = again;
     break;
   }
+  BG_CHECK(check.compared > 0 || check.steps < steps, "study", "nothing to compare",
+           str((folder / "metrics.jsonl").string(), " has no loss of the first ", steps, " steps"),
+           "a training loss of one of them or more", "more --steps");
   return check;
 }
 

@@ -256,20 +256,43 @@ std::string build_difference(const json& before) {
   std::string text;
   for (const auto& [key, label] : kFacts)
     if (before.contains(key) && before[key] != now[key])
-      text += str(text.empty() ? "" : ", ", label, " ", before[key].get<std::string>(), ", now ",
+      text += str(text.empty() ? "" : ", ", label, " ",
+                  before[key].is_string() ? before[key].get<std::string>() : before[key].dump(), ", now ",
                   now[key].get<std::string>());
   return text;
 }
 
-// The same text may lie elsewhere on another machine: its content counts, not its path.
-json text_facts(const Corpus& corpus) {
+namespace {
+
+uLong checksum(std::initializer_list<std::string_view> texts) {
   constexpr size_t kBlock = size_t{1} << 30;  // zlib counts in 32 bits
   uLong crc = crc32(0, nullptr, 0);
-  for (std::string_view t : {corpus.train, corpus.valid})
+  for (std::string_view t : texts)
     for (size_t at = 0; at < t.size(); at += kBlock)
       crc =
           crc32(crc, reinterpret_cast<const Bytef*>(t.data() + at), static_cast<uInt>(std::min(kBlock, t.size() - at)));
-  return {{"train_bytes", corpus.train.size()}, {"valid_bytes", corpus.valid.size()}, {"crc32", crc}};
+  return crc;
+}
+
+}  // namespace
+
+// The same text may lie elsewhere on another machine: its content counts, not its path.
+json text_facts(const Corpus& corpus) {
+  return {{"train_bytes", corpus.train.size()},
+          {"valid_bytes", corpus.valid.size()},
+          {"crc32", checksum({corpus.train, corpus.valid})},
+          {"test_bytes", corpus.test.size()},
+          {"test_crc32", checksum({corpus.test})}};
+}
+
+bool same_text(const json& a, const json& b) {
+  if (!a.is_object() || !b.is_object()) return a == b;
+  const bool both_know_test = a.contains("test_bytes") && b.contains("test_bytes");
+  for (const char* key : {"train_bytes", "valid_bytes", "crc32", "test_bytes", "test_crc32"})
+    if ((both_know_test || std::string_view(key).substr(0, 4) != "test") &&
+        a.value(key, json()) != b.value(key, json()))
+      return false;
+  return true;
 }
 
 void check_same_options(const TrainOptions& options, const fs::path& folder) {
@@ -440,7 +463,7 @@ class Training {
   void check_same_text() const {
     if (!is_run(out_)) return;
     const json before = read_config(out_).value("text", json()), now = text_facts(texts_);
-    if (before != now)
+    if (!same_text(before, now))
       fail<UsageError>("train", "the run was started on another text", str(o_.data, " ", now.dump()), before.dump(),
                        "--data with the text of the first start, or another --out");
   }

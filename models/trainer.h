@@ -110,8 +110,11 @@ nlohmann::json build_facts();
 /// What an older build did not record counts as equal.
 std::string build_difference(const nlohmann::json& before);
 
-/// Sizes and checksum of training and validation text: by these a run knows its text, wherever it lies.
+/// Sizes and checksums of training and validation text, and of the test text: by these a run knows its text, wherever
+/// it lies.
 nlohmann::json text_facts(const Corpus& corpus);
+/// Whether they are of the same texts. An older build did not record the test text: then it counts as the same.
+bool same_text(const nlohmann::json& a, const nlohmann::json& b);
 
 /// A finished or running run, for evaluation and generation.
 struct Run {

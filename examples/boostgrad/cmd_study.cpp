@@ -27,8 +27,9 @@ struct LmFlags {
   bool table_only = false, timing = false, no_timing = false;
 };
 
-// Training steps of all models in turns: what else the machine does then meets all of them alike.
-StudyTiming measure_in_turns(const Study& study) {
+// Training steps of all models in turns: what else the machine does then meets all of them alike. Nothing when `stop`
+// ended it.
+std::optional<StudyTiming> measure_in_turns(const Study& study, const std::function<bool()>& stop) {
   constexpr int kWarmUp = 2, kRounds = 7;
   std::vector<std::unique_ptr<bench::TrainStep>> steps;
   std::vector<std::vector<double>> seconds(study.rows.size());
@@ -38,17 +39,27 @@ StudyTiming measure_in_turns(const Study& study) {
   for (const StudyRow& row : study.rows) {
     const size_t before = memory_stats().live_bytes;
     reset_peak_bytes();
+    if (stop()) return {};
     steps.push_back(std::make_unique<bench::TrainStep>(row.config, study.batch_size));
     for (int i = 0; i < kWarmUp; ++i) steps.back()->run();
     timing.models[row.name] = {row.config, {0, static_cast<int64_t>(memory_stats().peak_bytes - before)}};
   }
   for (int round = 0; round < kRounds; ++round) {
     std::fprintf(stderr, "step times, round %d of %d\n", round + 1, kRounds);
-    for (size_t i = 0; i < steps.size(); ++i) seconds[i].push_back(steps[i]->run().total());
+    for (size_t i = 0; i < steps.size(); ++i) {
+      if (stop()) return {};
+      seconds[i].push_back(steps[i]->run().total());
+    }
   }
   for (size_t i = 0; i < steps.size(); ++i)
     timing.models[study.rows[i].name].second.step_seconds = bench::median(seconds[i]);
   return timing;
+}
+
+int interrupted(const char* what) {
+  const std::string text = error_text("study", what, {}, {}, "the same command again");
+  std::fprintf(stderr, "boostgrad: %s\n", text.c_str());
+  return kInterruptedCode;
 }
 
 int run_lm(const LmFlags& f) {
@@ -58,6 +69,8 @@ int run_lm(const LmFlags& f) {
     require_gnuplot();
   }
   const std::string data = f.train.data.value_or("");
+  StudyTiming::load(f.out);  // is it whole? Asked before the work
+  const TrainProgress progress = terminal_progress();
   if (f.table_only) {
     if (!std::filesystem::is_directory(f.out))
       fail<UsageError>("study", "no such folder", str("'", f.out, "'"), "the --out of a study");
@@ -68,13 +81,9 @@ int run_lm(const LmFlags& f) {
     if (!f.models.empty()) o.models = f.models;
     if (!f.seeds.empty()) o.seeds = f.seeds;
     o.out = f.out;
-    const bool done = run_study(o, terminal_progress());
+    const bool done = run_study(o, progress);
     end_progress_line();
-    if (!done) {
-      const std::string text = error_text("study", "interrupted, with a checkpoint", {}, {}, "the same command again");
-      std::fprintf(stderr, "boostgrad: %s\n", text.c_str());
-      return kInterruptedCode;
-    }
+    if (!done) return interrupted("interrupted, with a checkpoint");
   }
   const std::vector<std::string> models = f.table_only || !f.models.empty() ? f.models : StudyOptions().models;
   const std::vector<uint64_t> seeds = f.table_only || !f.seeds.empty() ? f.seeds : StudyOptions().seeds;
@@ -84,7 +93,10 @@ int run_lm(const LmFlags& f) {
       std::all_of(study.rows.begin(), study.rows.end(), [](const auto& r) { return r.timing.has_value(); });
   const bool measure = f.timing || (!f.table_only && !f.no_timing && !timed);
   if (measure && !study.rows.empty()) {
-    measure_in_turns(read_study(f.out, {}, {}, data)).save(f.out);  // all: times compare only within one measurement
+    // all rows: times compare only within one measurement
+    const auto measured = measure_in_turns(read_study(f.out, {}, {}, data), progress.stop);
+    if (!measured) return interrupted("interrupted while step times were measured: all trainings are done");
+    measured->save(f.out);
     study = read();
   }
   if (f.no_timing)
@@ -144,8 +156,9 @@ int run_check(const CheckFlags& f) {
     print_json(j);
   } else {
     if (same)
-      std::printf("%s: of the first %lld steps, all %lld training losses are equal to the bit\n", f.run.c_str(),
-                  static_cast<long long>(c.steps), static_cast<long long>(c.compared));
+      std::printf("%s: of the first %lld steps, all %lld training losses%s are equal to the bit\n", f.run.c_str(),
+                  static_cast<long long>(c.steps), static_cast<long long>(c.compared),
+                  c.compared < c.steps ? " that the run has kept" : "");
     else
       std::printf("%s: step %lld is the first that differs: training loss %.17g in the run, %.17g now\n", f.run.c_str(),
                   static_cast<long long>(c.first_different), c.stored, c.now);

@@ -36,7 +36,7 @@ int run(const Flags& f) {
   end_progress_line();
   if (r.interrupted) {
     const std::string text = error_text("train", str("interrupted after step ", r.steps, ", which a checkpoint keeps"),
-                                        {}, {}, str("boostgrad train --out ", f.out, " --resume"));
+                                        {}, {}, str("boostgrad train --out ", shell_word(f.out), " --resume"));
     std::fprintf(stderr, "boostgrad: %s\n", text.c_str());
     return kInterruptedCode;
   }

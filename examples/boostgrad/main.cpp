@@ -65,6 +65,13 @@ void check_values(CLI::App& command) {
   }
 }
 
+// A path may hold a line break; a sentence about it must not.
+std::string one_line(std::string text) {
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < ' '; }, ' ');
+  return text;
+}
+
 // What is wrong with the command line, in the agreed form.
 std::string usage_text(const CLI::ParseError& e, int argc, char** argv, const CLI::App& app) {
   // The last command given: the program, one of its commands, or one of that one's.
@@ -96,9 +103,7 @@ std::string usage_text(const CLI::ParseError& e, int argc, char** argv, const CL
     return error_text(command.get_name(), "unknown argument", str("'", unknown[0], "'"),
                       str("an option such as ", near_names(unknown[0], options)[0]), hint);
   }
-  std::string text = e.what();
-  std::replace(text.begin(), text.end(), '\n', ' ');
-  return error_text(command.get_name(), text, {}, {}, hint);
+  return error_text(command.get_name(), one_line(e.what()), {}, {}, hint);
 }
 
 std::string version_text() {
@@ -123,7 +128,7 @@ int run(int argc, char** argv) {
   } catch (const CLI::Success& e) {  // --help, --version
     return app.exit(e);
   } catch (const CLI::ParseError& e) {
-    std::cerr << "boostgrad: " << usage_text(e, argc, argv, app) << "\n";
+    std::cerr << "boostgrad: " << one_line(usage_text(e, argc, argv, app)) << "\n";
     return 2;
   }
   for (auto& [sub, action] : runs)
@@ -143,13 +148,13 @@ int main(int argc, char** argv) {
       bg::fail("output", "cannot write all results to standard output", errno ? std::strerror(errno) : "");
     return code;
   } catch (const bg::UsageError& e) {
-    std::cerr << "boostgrad: " << e.what() << "\n";
+    std::cerr << "boostgrad: " << bg::one_line(e.what()) << "\n";
     return 2;
   } catch (const std::bad_alloc&) {
     std::cerr << "boostgrad: " << bg::error_text("memory", "out of memory", {}, {}, "a smaller model or batch") << "\n";
     return 1;
   } catch (const std::exception& e) {
-    std::cerr << "boostgrad: " << e.what() << "\n";
+    std::cerr << "boostgrad: " << bg::one_line(e.what()) << "\n";
     return 1;
   }
 }

@@ -1,19 +1,11 @@
 // From the options of a run back to the command line that gives them.
 #pragma once
 
+#include "core/format.h"
 #include "examples/boostgrad/presets.h"
 #include "models/run_log.h"
 
 namespace bg {
-
-/// A word for a POSIX shell: as it is, or in single quotes where it has to be.
-inline std::string shell_word(const std::string& word) {
-  constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=,+@%";
-  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
-  std::string out = "'";
-  for (const char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return out + "'";
-}
 
 /// "boostgrad train ..." with every option that is not the default's. `out` is the new run's folder.
 inline std::string train_command(const TrainOptions& o, const std::string& out) {

@@ -24,6 +24,7 @@ refused() {
   got=$?
   [ $got -eq "$code" ] || fail "$*: exit $got, not $code: $(head -c 300 err)"
   grep -qE -- "$words" err || fail "$*: no '$words' in: $(head -c 300 err)"
+  [ "$(wc -l <err)" -le 1 ] || fail "$*: not one line: $(head -c 300 err)"
   grep -qE '^boostgrad: \[[^]]*\] ' err || fail "$*: not in the agreed form: $(head -c 300 err)"
   ! grep -qE '\.\.( |$)' err || fail "$*: two full stops: $(head -c 300 err)"
   [ ! -s out ] || fail "$*: standard output: $(head -c 100 out)"
@@ -141,6 +142,7 @@ refused 2 '.--data: .option. bad value' train --data '' --out new
 refused 2 '.--out: .option. bad value' train --data text --out ''
 refused 2 '.--svg: .option. bad value' study lm --data text --out new --svg ''
 refused 2 '.runs: .option. bad value' report '' --out new.html
+refused 2 'not a run folder.*a b' report $'a\nb' --out new.html
 refused 1 'not a run folder' study check folder
 refused 1 'not a run folder' eval --run folder --data text
 refused 1 'not a run folder' generate --run missing --prompt x

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/atomic_file.h"
+#include "core/mapped_file.h"
 #include "models/gnuplot.h"
 #include "models/report.h"
 #include "models/report_plots.h"
@@ -144,6 +145,16 @@ TEST_CASE("a report gathers what runs have, and says what they lack") {
   const Report alone = make_report({boosted}, small_report(), kQuiet);
   CHECK(alone.runs[0].name == "run");
   CHECK(contains(alone.runs[0].reference, "corrections left out"));
+  const fs::path config = standard / "config.json";
+  const std::string before(MappedFile(config).bytes());
+  nlohmann::json other = nlohmann::json::parse(before);
+  other["options"]["lr"] = 0.5;
+  write_file_atomically(config, other.dump());
+  CHECK(contains(make_report({boosted, standard}, o, kQuiet).runs[0].reference, "(learning rate 0.5; this one has "));
+  other["text"]["crc32"] = 1;  // trained on another text: nothing to hold it against
+  write_file_atomically(config, other.dump());
+  CHECK(contains(make_report({boosted, standard}, o, kQuiet).runs[0].reference, "corrections left out"));
+  write_file_atomically(config, before);
   CHECK(to_json(alone.runs[0])["sample"] == to_json(make_report({boosted}, small_report(), kQuiet).runs[0])["sample"]);
   TrainOptions lost = options_of(nn::AttentionKind::boosted);
   lost.data = (scratch.path / "lost.txt").string();

@@ -30,8 +30,6 @@ TEST_CASE("a run log holds the options, the build and every step of a finished r
   CHECK(log.curve[5].grad_norm > 0);
   CHECK(median_step_seconds(log.curve, log.options) > 0);
   CHECK(log.build.contains("blas"));
-  write_file_atomically(run.path / "metrics.jsonl", "");
-  CHECK_THROWS_WITH(read_run_log(run.path), Contains("a finished run without a step"));
 }
 
 TEST_CASE("the curve of a killed run is read: half a line is none, and a step done twice counts once") {

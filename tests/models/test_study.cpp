@@ -207,7 +207,29 @@ TEST_CASE("results: validation by last and best weights, test by the best, and a
   CHECK(r.steps == 12);
   CHECK(r.parameters == t.parameters);
   CHECK(r.step_seconds > 0);
+  const std::string results = content(run.path / "results.json"), metrics = content(run.path / "metrics.jsonl");
+  nlohmann::json bad = nlohmann::json::parse(results);
+  for (const auto& [place, value] : std::vector<std::pair<std::string, nlohmann::json>>{{"/parameters", 0},
+                                                                                        {"/steps", 13},
+                                                                                        {"/steps", 11.5},
+                                                                                        {"/best_step", 13},
+                                                                                        {"/train_loss", nullptr},
+                                                                                        {"/valid_last/loss", -3},
+                                                                                        {"/valid_best/tokens", 0},
+                                                                                        {"/test/bytes", -1},
+                                                                                        {"/step_seconds", "1"}}) {
+    bad = nlohmann::json::parse(results);
+    bad[nlohmann::json::json_pointer(place)] = value;
+    write_file_atomically(run.path / "results.json", bad.dump());
+    CHECK_THROWS_WITH(read_run_log(run.path), Contains("damaged") && Contains(run.path.string()));
+  }
   fs::remove(run.path / "results.json");
+  const std::string cut = metrics.substr(0, metrics.rfind('\n', metrics.size() - 2) + 1);
+  for (const std::string& damaged : {std::string(), cut, cut + "{\"step\":12,\"train_loss\":3,\"val_loss\":null}\n"}) {
+    write_file_atomically(run.path / "metrics.jsonl", damaged);
+    CHECK_THROWS_WITH(complete_results(run.path), Contains("damaged") && Contains("metrics.jsonl"));
+  }
+  write_file_atomically(run.path / "metrics.jsonl", metrics);
   {
     const NothingToWrite full;
     CHECK(complete_results(run.path).test->loss == r.test->loss);
@@ -283,6 +305,27 @@ TEST_CASE("runs of another machine go on, and what differs is said") {
   CHECK_THAT(build_difference(older), Contains("BLAS core another, now "));
 }
 
+TEST_CASE("a text is known by its three parts, of which an older build did not record the test text") {
+  const std::string a = "some text", b = "other text";
+  const auto facts = [](std::string_view train, std::string_view valid, std::string_view test) {
+    Corpus corpus;
+    corpus.train = train, corpus.valid = valid, corpus.test = test;
+    return text_facts(corpus);
+  };
+  const nlohmann::json known = facts(a, b, a);
+  CHECK(same_text(known, facts(a, b, a)));
+  CHECK(!same_text(known, facts(a, b, b)));
+  CHECK(!same_text(known, facts(a, b, "")));
+  CHECK(!same_text(known, facts(a, a, a)));
+  CHECK(!same_text(known, facts(b, b, a)));
+  nlohmann::json older = known;
+  older.erase("test_bytes");
+  older.erase("test_crc32");
+  CHECK(same_text(older, known));
+  CHECK(same_text(facts(a, b, b), older));
+  CHECK(!same_text(older, facts(b, b, a)));
+}
+
 TEST_CASE("the table: mean and spread over seeds, the paired difference, what is missing") {
   Scratch study;
   auto row = [&](const std::string& model, uint64_t seed, double valid_ppl, double test_ppl) {
@@ -294,6 +337,8 @@ TEST_CASE("the table: mean and spread over seeds, the paired difference, what is
     write_file_atomically(run / "config.json", nlohmann::json{{"options", o.to_json()}}.dump());
     RunResults r;
     r.parameters = 1000;
+    r.steps = r.best_step = 6;
+    write_file_atomically(run / "metrics.jsonl", "{\"step\":6,\"train_loss\":3}\n");
     r.valid_last.loss = r.valid_best.loss = std::log(valid_ppl);
     r.valid_last.tokens = r.valid_best.tokens = 10;
     r.valid_last.words = r.valid_best.words = 5;
@@ -333,6 +378,67 @@ TEST_CASE("the table: mean and spread over seeds, the paired difference, what is
   timing.models["standard"].first.layers = 7;  // measured of another model
   timing.save(study.path);
   CHECK(!read_study(study.path).rows[0].timing.has_value());
+  timing.models["standard"].second.step_seconds = 0;
+  timing.save(study.path);
+  CHECK_THROWS_WITH(read_study(study.path), Contains("damaged timing.json") && Contains("impossible times"));
+}
+
+TEST_CASE("runs of another shape are refused before the training, and a width that the rule does not give") {
+  Scratch study;
+  StudyOptions o = small_study(study.path);
+  o.models = {"standard", "wider", "boosted-input"};
+  o.seeds = {1};
+  REQUIRE(run_study(o, {}));
+  StudyOptions more = o;
+  more.models = {"twicing"};
+  auto refused = [&](const char* option, auto& value, auto other) {
+    const auto before = value;
+    value = other;
+    CHECK_THROWS_WITH(run_study(more, {}), Contains("twicing-s1") && Contains(str("another ", option, " than")));
+    value = before;
+    CHECK(!fs::exists(study.path / "twicing-s1"));
+  };
+  TransformerConfig& m = more.train.model;
+  refused("d_model", m.d_model, int64_t{16});
+  refused("layers", m.layers, int64_t{2});
+  refused("heads", m.heads, int64_t{1});
+  refused("seq_len", m.seq_len, m.seq_len / 2);
+  refused("dropout", m.dropout, 0.25);
+  refused("lr", more.train.lr, 0.5);
+  refused("batch_size", more.train.batch_size, more.train.batch_size + 1);
+  CHECK(run_study(more, {}));
+  CHECK(read_study(study.path).rows.size() == 4);
+
+  auto renamed = [&](const char* from, const char* to, const char* message) {  // a folder with another's name
+    Scratch other;
+    fs::create_directories(other.path);
+    fs::copy(study.path / from, other.path / to, fs::copy_options::recursive);
+    fs::copy(study.path / "boosted-input-s1", other.path / "boosted-input-s1", fs::copy_options::recursive);
+    CHECK_THROWS_WITH(read_study(other.path), Contains(message));
+  };
+  renamed("standard-s1", "wider-s1", "wider-s1 has another width than the rule");
+  renamed("wider-s1", "standard-s1", "has another d_model than");
+}
+
+TEST_CASE("a difference over fewer seeds than the row has says so") {
+  Scratch study;
+  REQUIRE(run_study(small_study(study.path), {}));
+  CHECK_THAT(read_study(study.path).to_string(), !Contains("seeds)"));
+  fs::remove_all(study.path / "standard-s1");
+  CHECK_THAT(read_study(study.path).to_string(), Contains(" (1 of 2 seeds) |"));
+}
+
+TEST_CASE("a run that fails does not keep the others from being trained") {
+  Scratch study;
+  StudyOptions o = small_study(study.path);
+  o.seeds = {1};
+  REQUIRE(run_study(o, {}));
+  fs::remove(study.path / "standard-s1" / "model.safetensors");
+  fs::remove(study.path / "standard-s1" / "results.json");
+  edit(study.path / "standard-s1" / "tokenizer.json", "{", "");
+  o.seeds = {1, 2};
+  CHECK_THROWS_WITH(run_study(o, {}), Contains("1 of 4 runs failed") && Contains("standard-s1"));
+  CHECK(read_run_log(study.path / "standard-s2").finished);
 }
 
 TEST_CASE("a run folder that was renamed does not pass for another seed or model") {
@@ -383,4 +489,16 @@ TEST_CASE("the first steps of a run are repeated to the bit, and a difference is
   const fs::path other = thinned.path / "other.txt";  // would differ from the first step on
   write_file_atomically(other, std::string(4000, 'x'));
   CHECK_THROWS_WITH(check_run(run.path, 4, other.string(), {}), Contains("trained on another text"));
+  CHECK_THROWS_WITH(check_run(run.path, 4, (thinned.path / "lost").string(), {}), Contains("not where it was"));
+  write_file_atomically(thinned.path / "metrics.jsonl", "{\"step\":10,\"train_loss\":3}\n");
+  CHECK_THROWS_WITH(check_run(thinned.path, 6, {}, {}), Contains("nothing to compare"));
+
+  Scratch from_file;  // whose tokenizer's file is gone since
+  TrainOptions o = small_run(4);
+  o.tokenizer = (from_file.path / "made.json").string();
+  fs::create_directories(from_file.path);
+  fs::copy_file(run.path / "tokenizer.json", o.tokenizer);
+  train(o, from_file.path / "run", false, {});
+  fs::remove(o.tokenizer);
+  CHECK(check_run(from_file.path / "run", 4, {}, {}).compared == 4);
 }

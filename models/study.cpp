@@ -122,8 +122,7 @@ TransformerConfig study_model(const std::string& name, const TransformerConfig& 
   return c;
 }
 
-// -- What a folder holds
-// -----------------------------------------------------------------------------------------------
+// -- What a folder holds ----------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -467,8 +466,7 @@ std::optional<Spread> difference(const StudyRow& row, const StudyRow& other, boo
   return v.empty() ? std::nullopt : std::optional(Spread(v));
 }
 
-// Where some of the row's seeds have nothing to be held against, the difference is of other runs than the mean beside
-// it.
+// Where some of the row's seeds have nothing to be held against, the difference is not of all runs beside it.
 std::string difference_text(const StudyRow& row, const std::optional<Spread>& difference) {
   const std::string text = spread_text(difference, 2, true);
   if (!difference || difference->count() == static_cast<int64_t>(row.runs.size())) return text;

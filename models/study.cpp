@@ -182,10 +182,10 @@ class CommonOptions {
         fail<UsageError>("study", str("the run ", folder, " has another ", key, " than ", first->second.second),
                          value.dump(), first->second.first.dump(), "a folder for each study");
     }
-    if (!text_) text_ = {text, folder};
-    if (!same_text(text, text_->first))
+    if (text_ && !same_text(text, text_->first))
       fail<UsageError>("study", str("the run ", folder, " is of another text than ", text_->second), text.dump(),
                        text_->first.dump(), "a folder for each study");
+    if (!text_ || text.size() > text_->first.size()) text_ = {text, folder};  // the one that knows more
   }
 
   // Once all are added: the width of a wider model follows from that of the others.
@@ -264,6 +264,13 @@ std::unique_ptr<Tokenizer> shared_tokenizer(const StudyOptions& o, const Corpus&
 }
 
 std::vector<Planned> plan(const StudyOptions& o, const json& text, int64_t vocab, const TrainProgress& progress) {
+  std::map<fs::path, RunLog> logs;
+  CommonOptions common;  // with the runs that are there but not asked for, too: they are rows of the same table
+  for (const RunName& n : find_runs(o.out)) {
+    RunLog log = read_run_log(o.out / run_name(n.model, n.seed));
+    common.add(n, log.options, log.text);
+    logs.emplace(log.folder, std::move(log));
+  }
   std::vector<Planned> runs;
   TransformerConfig base = o.train.model;
   base.vocab = vocab;
@@ -273,26 +280,18 @@ std::vector<Planned> plan(const StudyOptions& o, const json& text, int64_t vocab
       p.options.model = study_model(name, base);
       p.options.seed = seed;
       p.options.validate();
-      if (is_run(p.folder)) {
+      if (const auto found = logs.find(p.folder); found != logs.end()) {
+        const RunLog& log = found->second;
         check_same_options(p.options, p.folder);
-        const RunLog log = read_run_log(p.folder);
-        if (!same_text(log.text, text))
-          fail<UsageError>("study", str("the run in ", p.folder.string(), " was started on another text"), text.dump(),
-                           log.text.dump(), "another --data or --out");
         if (const std::string other = build_difference(log.build); !other.empty())
           progress.say(str(run_name(name, seed), " was started by another build or machine (", other,
                            "): bits may differ from a run that is made here"));
         p.finished = log.finished;
         p.steps = log.steps();
       }
+      common.add({name, seed}, p.options, text);
       runs.push_back(std::move(p));
     }
-  CommonOptions common;  // with the runs that are there but not asked for, too: they are rows of the same table
-  for (const RunName& n : find_runs(o.out)) {
-    const RunLog log = read_run_log(o.out / run_name(n.model, n.seed));
-    common.add(n, log.options, log.text);
-  }
-  for (const Planned& p : runs) common.add(*parse_run_name(p.folder.filename().string()), p.options, text);
   common.check_widths();
   return runs;
 }

@@ -182,6 +182,10 @@ class CommonOptions {
         fail<UsageError>("study", str("the run ", folder, " has another ", key, " than ", first->second.second),
                          value.dump(), first->second.first.dump(), "a folder for each study");
     }
+    if (const auto [row, is_first] = rows_.try_emplace(n.model, options.model, folder);
+        !is_first && !(row->second.first == options.model))
+      fail<UsageError>("study", str("the run ", folder, " is of another model than ", row->second.second),
+                       options.model.to_json().dump(), row->second.first.to_json().dump(), "a folder for each study");
     if (text_ && !same_text(text, text_->first))
       fail<UsageError>("study", str("the run ", folder, " is of another text than ", text_->second), text.dump(),
                        text_->first.dump(), "a folder for each study");
@@ -205,6 +209,7 @@ class CommonOptions {
  private:
   std::map<std::string, std::pair<json, std::string>> seen_;  // by option: its value, and the first run that had it
   std::map<std::string, std::pair<std::string, TransformerConfig>> widths_;  // of wider models, by folder
+  std::map<std::string, std::pair<TransformerConfig, std::string>> rows_;    // by the model's name
   std::optional<std::pair<json, std::string>> text_;
 };
 
@@ -606,9 +611,6 @@ Study read_study(const fs::path& out, const std::vector<std::string>& given_mode
       RunLog log = read_run_log(out / folder);
       check_named_right(log, {name, seed});
       common.add({name, seed}, log.options, log.text);
-      if (!row.runs.empty() && !(log.options.model == row.config))
-        fail<UsageError>("study", str("the run ", folder, " is of another model than others of its name"),
-                         log.options.model.to_json().dump(), row.config.to_json().dump(), "a folder for each study");
       study.batch_size = log.options.batch_size;
       if (!log.finished) {
         study.unfinished.push_back(str(folder, " (", log.steps(), " steps)"));

@@ -408,6 +408,11 @@ TEST_CASE("runs of another shape are refused before the training, and a width th
   refused("batch_size", more.train.batch_size, more.train.batch_size + 1);
   CHECK(run_study(more, {}));
   CHECK(read_study(study.path).rows.size() == 4);
+  more.models = {"standard"};  // the same name with another seed is the same model
+  more.seeds = {2};
+  m.norm = nn::NormPlace::post;
+  CHECK_THROWS_WITH(run_study(more, {}), Contains("standard-s2 is of another model than standard-s1"));
+  CHECK(!fs::exists(study.path / "standard-s2"));
 
   auto renamed = [&](const char* from, const char* to, const char* message) {  // a folder with another's name
     Scratch other;

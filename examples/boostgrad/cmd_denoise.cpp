@@ -88,23 +88,20 @@ std::string cell(const Metric& m, double mean, std::optional<double> sd) {
 /// The rows of one table, as cells: label, setting, every metric, and published figures where a row has some.
 TableLines cells_of(const std::vector<const Row*>& rows) {
   std::vector<std::string> names;
-  bool paper = false, rerun = false;
   for (const Row* r : rows)
-    for (const Metric& m : r->metrics) {
+    for (const Metric& m : r->metrics)
       if (std::find(names.begin(), names.end(), m.name) == names.end()) names.push_back(m.name);
-      paper |= m.paper.has_value();
-      rerun |= m.rerun.has_value();
-    }
   TableLines out{{"", "d, K, sigma"}};
   for (const std::string& name : names) {
     out[0].push_back(name);
-    for (const auto& [shown, title] : {std::pair{paper, "paper"}, {rerun, "rerun"}}) {
-      const bool any = std::any_of(rows.begin(), rows.end(), [&](const Row* r) {
+    const auto any = [&](std::optional<Figure> Metric::*figure) {
+      return std::any_of(rows.begin(), rows.end(), [&](const Row* r) {
         const Metric* m = r->find(name);
-        return m && (std::string_view(title) == "paper" ? m->paper : m->rerun);
+        return m && (m->*figure).has_value();
       });
-      if (shown && any) out[0].push_back(title);
-    }
+    };
+    if (any(&Metric::paper)) out[0].push_back("paper");
+    if (any(&Metric::rerun)) out[0].push_back("rerun");
   }
   for (const Row* r : rows) {
     std::vector<std::string> line{r->label, str(r->setting.d, ", ", r->setting.patterns, ", ", r->setting.sigma)};

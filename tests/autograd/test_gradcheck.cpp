@@ -12,7 +12,7 @@ using namespace bg;
 
 namespace {
 
-Tensor random(uint64_t seed, const Shape& shape) {
+Tensor random_tensor(uint64_t seed, const Shape& shape) {
   Rng r(seed);
   return Tensor::randn(shape, r, DType::f64);
 }
@@ -50,7 +50,7 @@ Vars attention_like(const Vars& in) {
 }  // namespace
 
 TEST_CASE("gradcheck accepts right gradients of any function, with several inputs and outputs") {
-  const GradcheckReport r = gradcheck(attention_like, {Var(random(1, {3, 4})), Var(random(2, {3, 4}))});
+  const GradcheckReport r = gradcheck(attention_like, {Var(random_tensor(1, {3, 4})), Var(random_tensor(2, {3, 4}))});
   INFO(r.to_string());
   CHECK(r.passed());
   CHECK(r.comparisons == 2 * (3 * 2 + 3));  // inputs, directions, oracles, and the same gradient asked for otherwise
@@ -60,7 +60,7 @@ TEST_CASE("gradcheck accepts right gradients of any function, with several input
 
 TEST_CASE("[R3] gradcheck pinpoints the wrong element of a wrong gradient") {
   const GradcheckReport r = gradcheck([](const Vars& in) { return Vars{wrong_square(in[0]) * in[1]}; },
-                                      {Var(random(1, {2, 3})), Var(random(2, {2, 3}))});
+                                      {Var(random_tensor(1, {2, 3})), Var(random_tensor(2, {2, 3}))});
   CHECK(r.verdict == Verdict::wrong);
   CHECK_FALSE(r.forward_mode);
   CHECK_THAT(r.note, Contains("no second derivative"));
@@ -76,7 +76,7 @@ TEST_CASE("[R3] gradcheck pinpoints the wrong element of a wrong gradient") {
 TEST_CASE("gradcheck tells a gradient of zero, met up to rounding, from one that is lost") {
   // a shift that all logits of a row share changes nothing: by differences its slope is rounding and no more
   auto shifted = [](const Vars& in) { return Vars{softmax(in[0] + in[1]) * in[2]}; };
-  const Vars in{Var(random(1, {3, 4})), Var(random(2, {3, 1})), Var(random(3, {3, 4}))};
+  const Vars in{Var(random_tensor(1, {3, 4})), Var(random_tensor(2, {3, 1})), Var(random_tensor(3, {3, 4}))};
   const GradcheckReport right = gradcheck(shifted, in);
   INFO(right.to_string());
   CHECK(right.passed());
@@ -99,7 +99,7 @@ TEST_CASE("[R5] gradcheck sees a gradient that depends on what else is needed, a
     }
   };
   const GradcheckReport needs = gradcheck([](const Vars& in) { return apply<WeightsOnlyWithInput>({}, in); },
-                                          {Var(random(1, {3, 4})), Var(random(2, {4, 2}))});
+                                          {Var(random_tensor(1, {3, 4})), Var(random_tensor(2, {4, 2}))});
   CHECK(needs.verdict == Verdict::wrong);
   REQUIRE(needs.failures.size() == 1);
   CHECK(needs.failures[0].input == "input 1");
@@ -117,7 +117,7 @@ TEST_CASE("[R5] gradcheck sees a gradient that depends on what else is needed, a
     }
   };
   const GradcheckReport strides =
-      gradcheck([](const Vars& in) { return apply<AssumesContiguous>({}, in); }, {Var(random(1, {3, 5}))});
+      gradcheck([](const Vars& in) { return apply<AssumesContiguous>({}, in); }, {Var(random_tensor(1, {3, 5}))});
   CHECK(strides.verdict == Verdict::wrong);
   REQUIRE(strides.failures.size() == 1);
   CHECK_THAT(strides.to_string(), Contains("FAIL V6") && Contains("transposed cotangent"));
@@ -128,11 +128,11 @@ TEST_CASE("[R1] gradcheck refuses f32 with advice, and functions that it cannot 
   CHECK_THROWS_WITH(gradcheck(square, {Var(Tensor::zeros({2}, DType::f32))}),
                     Contains("1e-4 at best") && Contains("got f32, expected f64") && Contains("to(DType::f64)"));
   CHECK_THROWS_WITH(gradcheck(square, {}), Contains("nothing to differentiate"));
-  CHECK_THROWS_WITH(gradcheck([](const Vars& in) { return Vars{in[0].detach()}; }, {Var(random(1, {2}))}),
+  CHECK_THROWS_WITH(gradcheck([](const Vars& in) { return Vars{in[0].detach()}; }, {Var(random_tensor(1, {2}))}),
                     Contains("depend on none of the inputs"));
   int calls = 0;
   CHECK_THROWS_WITH(
-      gradcheck([&](const Vars& in) { return Vars{in[0] * static_cast<double>(++calls)}; }, {Var(random(1, {2}))}),
+      gradcheck([&](const Vars& in) { return Vars{in[0] * static_cast<double>(++calls)}; }, {Var(random_tensor(1, {2}))}),
       Contains("other outputs when it runs again"));
 }
 
@@ -157,17 +157,17 @@ TEST_CASE("[R24] a kink or a tie is called not differentiable, not wrong") {
         Verdict::not_differentiable);
   // a margin away, and strongly bent but smooth
   CHECK(gradcheck([](const Vars& in) { return Vars{abs(in[0])}; }, {Var(Tensor::of({1.0, 0.5}, {2}))}).passed());
-  CHECK(gradcheck([](const Vars& in) { return Vars{exp(in[0] * 5) * in[0]}; }, {Var(random(3, {4}))}).passed());
-  CHECK(gradcheck([](const Vars& in) { return Vars{sin(in[0] * 20)}; }, {Var(random(4, {4}))}).passed());
+  CHECK(gradcheck([](const Vars& in) { return Vars{exp(in[0] * 5) * in[0]}; }, {Var(random_tensor(3, {4}))}).passed());
+  CHECK(gradcheck([](const Vars& in) { return Vars{sin(in[0] * 20)}; }, {Var(random_tensor(4, {4}))}).passed());
   // a wrong gradient at a smooth point stays wrong
-  CHECK(gradcheck([](const Vars& in) { return Vars{wrong_square(in[0])}; }, {Var(random(5, {2, 3}))}).verdict ==
+  CHECK(gradcheck([](const Vars& in) { return Vars{wrong_square(in[0])}; }, {Var(random_tensor(5, {2, 3}))}).verdict ==
         Verdict::wrong);
 }
 
 TEST_CASE("gradcheck over parameters moves them in place and puts them back") {
-  Var w(random(1, {4, 3}), true), b(random(2, {3}), true);
+  Var w(random_tensor(1, {4, 3}), true), b(random_tensor(2, {3}), true);
   const Tensor before = w.value().clone();
-  const Var x(random(3, {5, 4}));
+  const Var x(random_tensor(3, {5, 4}));
   const GradcheckReport r = gradcheck_parameters([&] { return Vars{tanh(matmul(x, w) + b)}; }, {w, b}, {"w", "b"});
   INFO(r.to_string());
   CHECK(r.passed());
@@ -182,7 +182,7 @@ TEST_CASE("gradcheck over parameters moves them in place and puts them back") {
 }
 
 TEST_CASE("[R20] jvp agrees with differences and refuses what has no second derivative") {
-  const Tensor x = random(1, {3, 4}), y = random(2, {3, 4}), tx = random(3, {3, 4}), ty = random(4, {3, 4});
+  const Tensor x = random_tensor(1, {3, 4}), y = random_tensor(2, {3, 4}), tx = random_tensor(3, {3, 4}), ty = random_tensor(4, {3, 4});
   const Jvp j = jvp(attention_like, {x, y}, {tx, ty});
   REQUIRE(j.tangents.size() == 2);
   const double h = 1e-5;
@@ -195,13 +195,13 @@ TEST_CASE("[R20] jvp agrees with differences and refuses what has no second deri
   }
   CHECK(num::max_abs(jvp([](const Vars& in) { return Vars{in[0].detach()}; }, {x}, {tx}).tangents[0]) == 0);
   CHECK_THROWS_WITH(jvp(attention_like, {x, y}, {tx}), Contains("wrong number of tangents"));
-  CHECK_THROWS_WITH(jvp(attention_like, {x, y}, {tx, random(1, {4})}), Contains("does not match its input"));
+  CHECK_THROWS_WITH(jvp(attention_like, {x, y}, {tx, random_tensor(1, {4})}), Contains("does not match its input"));
   CHECK_THROWS_WITH(jvp([](const Vars& in) { return Vars{wrong_square(in[0])}; }, {x}, {tx}),
                     Contains("[wrong_square] no second derivative"));
 }
 
 TEST_CASE("[R7] a fused op without compose throws under create_graph") {
-  const Var x(random(1, {2, 3}), true);
+  const Var x(random_tensor(1, {2, 3}), true);
   CHECK_THROWS_WITH(grad({sum(wrong_square(x))}, {x}, {}, {.create_graph = true}), Contains("no compose"));
 }
 
@@ -264,7 +264,7 @@ TEST_CASE("the HTML page is whole, escapes names and shows failures") {
 }
 
 TEST_CASE("a graph's picture names ops, scopes, shapes and saved bytes") {
-  const Var x(random(1, {2, 3}), true);
+  const Var x(random_tensor(1, {2, 3}), true);
   Var y;
   {
     Scope s("block.0");

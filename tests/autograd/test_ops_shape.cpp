@@ -14,7 +14,7 @@ using Values = std::vector<double>;
 
 Values values(const Var& x) { return x.value().to_vector<double>(); }
 Var counting(const Shape& shape) { return Var(Tensor::arange(shape.numel(), DType::f64).reshape(shape), true); }
-Tensor index(std::vector<int64_t> v, const Shape& shape) { return Tensor::of(std::move(v), shape); }
+Tensor ids(std::vector<int64_t> v, const Shape& shape) { return Tensor::of(std::move(v), shape); }
 
 // Gradient of <c, y> with c = 1, 2, 3, ...
 Values gradient(const Var& y, const Var& x) {
@@ -112,14 +112,14 @@ TEST_CASE("stack adds a dimension, squeeze and unsqueeze move none of the number
 
 TEST_CASE("[R31] gather along a dimension, indices that repeat add their gradients") {
   const Var x = counting({2, 3});
-  const Var y = gather(x, 1, index({2, 2, 0, 1}, {2, 2}));
+  const Var y = gather(x, 1, ids({2, 2, 0, 1}, {2, 2}));
   CHECK(values(y) == Values{2, 2, 3, 4});
   CHECK(gradient(y, x) == Values{0, 0, 3, 3, 4, 0});
-  const Var rows = index_select(x, index({1, 1, 1}, {3}));
+  const Var rows = index_select(x, ids({1, 1, 1}, {3}));
   CHECK(values(rows) == Values{3, 4, 5, 3, 4, 5, 3, 4, 5});
   CHECK(gradient(rows, x) == Values{0, 0, 0, 1 + 4 + 7, 2 + 5 + 8, 3 + 6 + 9});
-  CHECK(index_select(x, index({}, {0})).shape() == Shape{0, 3});
-  CHECK(gradient(index_select(x, index({}, {0})), x) == Values(6, 0));
+  CHECK(index_select(x, ids({}, {0})).shape() == Shape{0, 3});
+  CHECK(gradient(index_select(x, ids({}, {0})), x) == Values(6, 0));
 }
 
 TEST_CASE("[R31] all-equal indices: every gradient arrives, bit-equal on 1, 2 and 4 threads") {
@@ -145,14 +145,14 @@ TEST_CASE("[R31] all-equal indices: every gradient arrives, bit-equal on 1, 2 an
 
 TEST_CASE("indices out of range name their position and value") {
   const Var x = counting({2, 3});
-  CHECK_THROWS_WITH(gather(x, 1, index({0, 1, 3, 0}, {2, 2})),
+  CHECK_THROWS_WITH(gather(x, 1, ids({0, 1, 3, 0}, {2, 2})),
                     Contains("[gather]") && Contains("3 at position (1, 0)") && Contains("0 to 2"));
-  CHECK_THROWS_WITH(index_select(x, index({0, -1}, {2})), Contains("-1 at position (1,)"));
-  CHECK_THROWS_WITH(scatter_add(x, 0, index({0, 7}, {2}), {2, 3}), Contains("[scatter_add]") && Contains("7"));
+  CHECK_THROWS_WITH(index_select(x, ids({0, -1}, {2})), Contains("-1 at position (1,)"));
+  CHECK_THROWS_WITH(scatter_add(x, 0, ids({0, 7}, {2}), {2, 3}), Contains("[scatter_add]") && Contains("7"));
   CHECK_THROWS_WITH(gather(x, 0, Tensor::zeros({2})), Contains("not an index tensor") && Contains("f32"));
-  CHECK_THROWS_WITH(gather(x, 1, index({0, 0, 0}, {3, 1})), Contains("wrong shape") && Contains("(3, 1)"));
-  CHECK_THROWS_WITH(index_select(x, index({0}, {1, 1})), Contains("[index_select]"));
-  CHECK_THROWS_WITH(gather(counting({0, 3}), 0, index({0}, {1})), Contains("empty"));
+  CHECK_THROWS_WITH(gather(x, 1, ids({0, 0, 0}, {3, 1})), Contains("wrong shape") && Contains("(3, 1)"));
+  CHECK_THROWS_WITH(index_select(x, ids({0}, {1, 1})), Contains("[index_select]"));
+  CHECK_THROWS_WITH(gather(counting({0, 3}), 0, ids({0}, {1})), Contains("empty"));
 }
 
 TEST_CASE("[R24] max and min: of equal elements the first takes the gradient") {

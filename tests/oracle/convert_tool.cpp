@@ -10,13 +10,13 @@
 
 namespace {
 
-bg::TensorFile read(const std::filesystem::path& path) {
+bg::TensorFile read_tensors(const std::filesystem::path& path) {
   if (path.extension() == ".npy") return {{{"array", bg::read_npy(path)}}, {}};
   if (path.extension() == ".npz") return {bg::read_npz(path), {}};
   return bg::read_safetensors(path);
 }
 
-void write(const std::filesystem::path& path, const bg::TensorFile& file) {
+void write_tensors(const std::filesystem::path& path, const bg::TensorFile& file) {
   if (path.extension() == ".npy") return bg::write_npy(path, file.tensors.at("array"));
   if (path.extension() == ".npz") return bg::write_npz(path, file.tensors);
   bg::write_safetensors(path, file);
@@ -30,7 +30,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   try {
-    write(argv[2], read(argv[1]));
+    write_tensors(argv[2], read_tensors(argv[1]));
     return 0;
   } catch (const std::exception& e) {
     std::fprintf(stderr, "%s\n", e.what());

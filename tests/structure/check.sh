@@ -42,6 +42,13 @@ if [ -n "$2" ]; then grep -noE -e "($fast).*" "$2" | cut -c 1-200 | rule 'no fas
 # Catch2's Approx(0) is near nothing but zero, and its default tolerance is that of floats. [R40]
 sources 'Approx[ (]' tests | rule 'close() instead of Approx'
 
+# Outside a namespace a function of such a name is one more overload of the C library's, ambiguous as soon as a header of
+# the next system declares that one. (close(), of three and more numbers, is no overload that a file could be closed by.)
+c_names='accept|access|alarm|basename|bcmp|bcopy|bind|bzero|clock|connect|div|dup|ffs|gamma|index|j[01n]|kill|link|listen'
+c_names="$c_names|mkdir|nice|open|pause|pipe|random|read|recv|remove|rename|rindex|select|send|signal|sleep|stat|step"
+c_names="$c_names|sync|time|truncate|unlink|wait|write|y[01n]"
+sources "^[A-Za-z_][A-Za-z0-9_:<>,& *]*[ *&]($c_names)\\(" tests examples | rule 'no global function named as one of the C library'
+
 # ctest would make two tests of such a name, neither of which exists (a semicolon divides CMake lists).
 find tests -name '*.cpp' -exec grep -zoHE 'TEST_CASE\([^{;]*;' {} + | tr -d '\n' | tr '\0' '\n' |
   rule 'no semicolon in a test name'

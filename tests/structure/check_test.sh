@@ -41,6 +41,8 @@ plant 'threads only in core/parallel' core/tensor.cpp 'auto f = std::async(g);'
 plant 'no fast-math' CMakeLists.txt 'add_compile_options(-ffast-math)'
 plant 'no fast-math' core/planted.cmake 'add_compile_options(-Ofast)'
 plant 'no fast-math' core/tensor.cpp '#pragma GCC optimize("fast-math")'
+plant 'no global function named as one of the C library' tests/core/planted.cpp 'Tensor index(int64_t i) { return {}; }'
+plant 'no global function named as one of the C library' examples/planted.cpp 'static double y1(double x) { return x; }'
 plant 'no semicolon in a test name' tests/core/planted.cpp 'TEST_CASE("one; two") { int x; }'
 plant 'no semicolon in a test name' tests/nn/planted.cpp 'TEMPLATE_TEST_CASE(
     "a long name: one; two", "", float) {}'

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "core/error.h"
+#include "core/read_file.h"
 #include "models/builtin_text.h"
 #include "models/unicode.h"
 
@@ -12,20 +13,19 @@ namespace {
 
 namespace fs = std::filesystem;
 
-Corpus divide(const MappedFile& file, const fs::path& path) {
-  const std::string_view text = file.bytes();
+Corpus divide(const Text& whole, const fs::path& path) {
+  const std::string_view text = *whole;
   std::size_t border = text.size() / 10 * 9 + text.size() % 10 * 9 / 10;  // 90 %, without overflow
   if (border > 0) border = previous_character(text, border + 1);          // start of the character at the border
   BG_CHECK(border > 0, "corpus", str(path.string(), " is too short to divide into training and validation text"),
            str(text.size(), " bytes"), "", "a longer text");
-  return {text.substr(0, border), text.substr(border), {}, {file}, nullptr};
+  return {text.substr(0, border), text.substr(border), {}, {whole}};
 }
 
 Corpus load_folder(const fs::path& folder) {
   Corpus corpus;
   const auto load = [&](const char* name) {
-    corpus.files.push_back(load_text(folder / name));
-    return corpus.files.back().bytes();
+    return std::string_view(*corpus.texts.emplace_back(load_text(folder / name)));
   };
   for (const char* name : {"train.txt", "valid.txt"}) {
     BG_CHECK(fs::exists(folder / name), "corpus", str("the folder ", folder.string(), " has no ", name), "",
@@ -39,14 +39,21 @@ Corpus load_folder(const fs::path& folder) {
 
 }  // namespace
 
-MappedFile load_text(const fs::path& path) {
-  std::error_code ignored;
-  BG_CHECK(!fs::is_character_file(path, ignored), "corpus", "cannot read a text from a device", path.string(),
-           "a file");  // /dev/zero never ends
-  MappedFile file(path);
-  BG_CHECK(!file.bytes().empty(), "corpus", str(path.string(), " is empty"), "", "some text");
-  check_utf8(file.bytes(), path.string());
-  return file;
+Text load_text(const fs::path& path) {
+  const auto text = std::make_shared<const std::string>(read_file(path, FileKind::text));
+  BG_CHECK(!text->empty(), "corpus", str(path.string(), " is empty"), "", "some text");
+  check_utf8(*text, path.string());
+  return text;
+}
+
+void Corpus::drop_train() {
+  std::vector<Text> kept;
+  for (std::string_view* part : {&valid, &test}) {
+    kept.push_back(std::make_shared<const std::string>(*part));
+    *part = *kept.back();
+  }
+  train = {};
+  texts = std::move(kept);
 }
 
 Corpus load_corpus(const fs::path& path) {
@@ -54,7 +61,7 @@ Corpus load_corpus(const fs::path& path) {
     constexpr std::size_t kBytes = 400'000;
     const auto text = std::make_shared<const std::string>(builtin_text(kBytes));
     const std::string_view all = *text;
-    return {all.substr(0, kBytes * 9 / 10), all.substr(kBytes * 9 / 10), {}, {}, text};
+    return {all.substr(0, kBytes * 9 / 10), all.substr(kBytes * 9 / 10), {}, {text}};
   }
   std::error_code ignored;
   if (fs::is_directory(path, ignored)) return load_folder(path);

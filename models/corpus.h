@@ -8,19 +8,22 @@
 #include <string_view>
 #include <vector>
 
-#include "core/mapped_file.h"
-
 namespace bg {
 
-/// A text file that is not empty and valid UTF-8. Throws Error saying what is wrong with it.
-MappedFile load_text(const std::filesystem::path& path);
+using Text = std::shared_ptr<const std::string>;
+
+/// A text file, or what comes through a pipe (core/read_file.h), that is not empty and valid UTF-8. Throws Error saying
+/// what is wrong with it.
+Text load_text(const std::filesystem::path& path);
 
 /// Three texts; the views are valid as long as the corpus or a copy of it lives.
 struct Corpus {
   std::string_view train, valid;
-  std::string_view test;                       // empty when there is none
-  std::vector<MappedFile> files;               // what the views show, mapped into memory,
-  std::shared_ptr<const std::string> made_up;  // or builtin: (models/builtin_text.h)
+  std::string_view test;    ///< empty when there is none
+  std::vector<Text> texts;  ///< what the views show
+
+  /// Frees the training text, which is most of it, once it is encoded.
+  void drop_train();
 };
 
 /// The corpus that the option --data names: `builtin:`, a folder or a file. A folder holds train.txt, valid.txt and, if

@@ -1,19 +1,9 @@
 #include "models/footprint.h"
 
-#include <sys/resource.h>
-#include <unistd.h>
-
-#include <algorithm>
+#include "core/machine.h"
 
 namespace bg {
 namespace {
-
-double machine_bytes() {
-  const double physical = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
-  rlimit limit{};
-  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return physical;
-  return std::min(physical, static_cast<double>(limit.rlim_cur));
-}
 
 double later_rounds(const TransformerConfig& c) {
   return c.model == nn::AttentionKind::boosted ? static_cast<double>(c.rounds - 1) : 0;
@@ -61,11 +51,12 @@ double saved_bytes_per_token(const TransformerConfig& c) {
 void check_memory(std::string_view who, const TransformerConfig& c, double training_tokens) {
   const double copies = training_tokens > 0 ? 4 : 1;  // with gradients and two moments
   const double needed = 4 * copies * parameter_count(c) + training_tokens * saved_bytes_per_token(c);
-  if (needed <= machine_bytes()) return;
+  const double available = static_cast<double>(machine_bytes());
+  if (needed <= available) return;
   fail(who, "the model does not fit into memory",
        str("at least ", needed / 1e9, " GB for ", parameter_count(c), " parameters",
            training_tokens > 0 ? str(" and steps of ", training_tokens, " tokens") : ""),
-       str("at most ", machine_bytes() / 1e9, " GB"),
+       str("at most ", available / 1e9, " GB"),
        training_tokens > 0 ? "a smaller model, --batch-size or --seq-len" : "a smaller model");
 }
 

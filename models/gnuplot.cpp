@@ -4,23 +4,16 @@
 
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 
 #include "core/atomic_file.h"
 #include "core/error.h"
 #include "core/format.h"
 #include "core/html.h"
+#include "core/read_file.h"
 #include "core/temporary_folder.h"
 
 namespace bg {
 namespace {
-
-std::string contents(const std::filesystem::path& path) {
-  std::ostringstream text;
-  text << std::ifstream(path, std::ios::binary).rdbuf();
-  return text.str();
-}
 
 void replace_all(std::string& text, std::string_view from, std::string_view to) {
   for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size()))
@@ -85,10 +78,10 @@ std::string gnuplot(const std::string& program) {
   constexpr int kNotFound = 127;
   BG_CHECK(!WIFEXITED(status) || WEXITSTATUS(status) != kNotFound, "plot", "gnuplot is not installed", "",
            "the program gnuplot, which draws all plots", "sudo apt-get install gnuplot-nox");
-  std::string told = contents(errors);
+  std::string told = read_file(errors, FileKind::drawing);
   for (char& c : told)
     if (c == '\n') c = ' ';
-  const std::string drawn = contents(out);
+  const std::string drawn = read_file(out, FileKind::drawing);
   BG_CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0 && !drawn.empty(), "plot", "gnuplot failed",
            told.substr(0, 300));
   return drawn;

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <limits>
+#include <sstream>
 
 #include "core/atomic_file.h"
 #include "core/format.h"
-#include "core/mapped_file.h"
+#include "core/read_file.h"
 #include "models/checkpoint.h"
 
 namespace bg {
@@ -18,8 +18,7 @@ using nlohmann::json;
 namespace {
 
 json read_object(const fs::path& path) {
-  const MappedFile file(path);
-  json j = json::parse(file.bytes().begin(), file.bytes().end(), nullptr, false);
+  json j = json::parse(read_file(path, FileKind::settings), nullptr, false);
   BG_CHECK(j.is_object(), "run", str("damaged ", path.filename().string()), path.string(), "the JSON that train wrote",
            "a copy, or train the run again");
   return j;
@@ -171,7 +170,9 @@ RunResults complete_results(const fs::path& folder, const std::string& data) {
 
 std::vector<CurvePoint> read_curve(const fs::path& folder) {
   std::vector<CurvePoint> curve;
-  std::ifstream in(folder / "metrics.jsonl");
+  const fs::path path = folder / "metrics.jsonl";
+  if (!fs::exists(path)) return curve;
+  std::istringstream in(read_file(path, FileKind::log));
   for (std::string line; std::getline(in, line);) {
     const json j = json::parse(line, nullptr, false);
     if (!j.is_object() || !j.contains("step") || !j["step"].is_number_integer()) continue;

@@ -8,7 +8,7 @@
 #include "core/atomic_file.h"
 #include "core/folder_lock.h"
 #include "core/format.h"
-#include "core/mapped_file.h"
+#include "core/read_file.h"
 #include "core/temporary_folder.h"
 #include "models/flops.h"
 #include "models/footprint.h"
@@ -235,7 +235,7 @@ std::unique_ptr<Tokenizer> shared_tokenizer(const StudyOptions& o, const Corpus&
   make_folders(shared);
   remove_stale_temporaries(shared);
   if (fs::exists(what) && fs::exists(made)) {
-    const json before = json::parse(MappedFile(what).bytes(), nullptr, false);
+    const json before = json::parse(read_file(what, FileKind::settings), nullptr, false);
     BG_CHECK(before.is_object() && before.contains("text") && before.contains("tokenizer"), "study",
              str("damaged ", what.string()), "", "the JSON that study wrote",
              str("remove ", shared.string(), ": it is made again from the runs"));
@@ -406,9 +406,9 @@ StudyTiming StudyTiming::load(const fs::path& study) {
   StudyTiming t;
   const fs::path path = study / "timing.json";
   if (!fs::exists(path)) return t;
-  const MappedFile file(path);
+  const std::string file = read_file(path, FileKind::settings);
   try {
-    const json j = json::parse(file.bytes());
+    const json j = json::parse(file);
     t.threads = j.at("threads").get<int>();
     t.build = j.at("build");
     for (const auto& [name, m] : j.at("models").items()) {

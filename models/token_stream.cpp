@@ -8,7 +8,7 @@
 #include "core/atomic_file.h"
 #include "core/error.h"
 #include "core/hash.h"
-#include "core/mapped_file.h"
+#include "core/read_file.h"
 #include "models/pretokenizer.h"
 
 namespace bg {
@@ -97,8 +97,8 @@ bool TokenStream::load(const std::filesystem::path& path, int64_t vocab_size, ui
                        TokenStream& stream) {
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(path, ignored)) return false;
-  const auto file = std::make_shared<const MappedFile>(path);
-  const std::string_view bytes = file->bytes();
+  auto file = std::make_shared<std::string>(read_file(path, FileKind::data));
+  const std::string_view bytes = *file;
   Trailer trailer;
   if (bytes.size() < sizeof trailer) return false;
   const std::string_view ids = bytes.substr(0, bytes.size() - sizeof trailer);
@@ -111,7 +111,7 @@ bool TokenStream::load(const std::filesystem::path& path, int64_t vocab_size, ui
     return false;
   if (hash_bytes(ids) != trailer.ids_checksum) return false;
   stream.point_into(ids, trailer.count, vocab_size);
-  stream.owner_ = file;
+  stream.owner_ = std::move(file);
   return true;
 }
 

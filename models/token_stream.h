@@ -1,4 +1,4 @@
-// A text as token ids: 16 or 32 bits each, in memory or in a cache file that is mapped into memory.
+// A text as token ids: 16 or 32 bits each, in memory, and in a cache file that spares encoding the text again.
 #pragma once
 
 #include <cstddef>
@@ -41,7 +41,7 @@ class TokenStream {
   void point_into(std::string_view bytes, std::size_t size, int64_t vocab_size);
   static bool load(const std::filesystem::path& path, int64_t vocab_size, uint64_t fingerprint, TokenStream& stream);
 
-  std::shared_ptr<const void> owner_;  // what holds the data: a buffer or a mapped file
+  std::shared_ptr<const void> owner_;  // what holds the data
   const uint16_t* narrow_ = nullptr;   // one of these two
   const uint32_t* wide_ = nullptr;
   std::size_t size_ = 0;

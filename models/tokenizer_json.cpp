@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
-#include "core/mapped_file.h"
+#include "core/read_file.h"
 #include "models/unicode.h"
 
 namespace bg {
@@ -237,9 +237,9 @@ std::string tokenizer_json(const BpeModel& model, const std::vector<AddedToken>&
 }
 
 std::unique_ptr<Tokenizer> Tokenizer::load(const std::filesystem::path& path) {
-  const MappedFile file(path);
+  const std::string file = read_file(path, FileKind::vocabulary);
   try {
-    return read_tokenizer(file.bytes());
+    return read_tokenizer(file);
   } catch (const json::exception& e) {
     fail("tokenizer", str("cannot read ", path.string(), ": it is not a well-formed tokenizer.json: ", e.what()));
   } catch (const Error& e) {

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 #include <fstream>
+#include <sstream>
 
 #include "autograd/engine.h"
 #include "core/atomic_file.h"
@@ -14,7 +15,7 @@
 #include "core/gemm.h"
 #include "core/io/safetensors.h"
 #include "core/kernels/simd.h"
-#include "core/mapped_file.h"
+#include "core/read_file.h"
 #include "core/tensor_ops.h"
 #include "models/checkpoint.h"
 #include "models/footprint.h"
@@ -186,8 +187,7 @@ namespace {
 json read_config(const fs::path& folder) {
   BG_CHECK(is_run(folder), "run", "not a run folder", str("'", folder.string(), "'"), "a folder with config.json",
            "boostgrad train --out DIR");
-  const MappedFile file(folder / "config.json");
-  json config = json::parse(file.bytes().begin(), file.bytes().end(), nullptr, false);
+  json config = json::parse(read_file(folder / "config.json", FileKind::settings), nullptr, false);
   BG_CHECK(config.is_object() && config.contains("options"), "run", "damaged config.json",
            (folder / "config.json").string(), "the JSON that train wrote");
   return config;
@@ -320,7 +320,7 @@ class Metrics {
  public:
   Metrics(fs::path path, int64_t first_step) : path_(std::move(path)) {
     std::string kept;
-    std::ifstream in(path_);
+    std::istringstream in(fs::exists(path_) ? read_file(path_, FileKind::log) : std::string());
     for (std::string line; std::getline(in, line);) {
       const json j = json::parse(line, nullptr, false);
       if (j.is_object() && j.contains("step") && j["step"].is_number_integer() && j["step"] <= first_step)
@@ -376,6 +376,7 @@ class Training {
     model_ = std::make_unique<Transformer>(o_.model, init);
     optimizer_ = std::make_unique<AdamW>(model_->parameters(), o_.weight_decay, o_.beta1, o_.beta2);
     if (!is_run(out_)) write_config();
+    texts_.drop_train();
     if (resume) restore();
   }
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/atomic_file.h"
-#include "core/mapped_file.h"
+#include "core/read_file.h"
 
 namespace bg {
 namespace {
@@ -218,22 +218,24 @@ std::string npy_bytes(const Tensor& tensor) {
   return bytes;
 }
 
-Tensor read_npy(const std::filesystem::path& path) { return parse_npy(MappedFile(path).bytes(), path.string()); }
+Tensor read_npy(const std::filesystem::path& path) { return parse_npy(read_file(path, FileKind::data), path.string()); }
 
 void write_npy(const std::filesystem::path& path, const Tensor& tensor) {
   write_file_atomically(path, npy_bytes(tensor));
 }
 
 std::map<std::string, Tensor> read_npz(const std::filesystem::path& path) {
-  int code = 0;
-  const Archive archive(zip_open(path.c_str(), ZIP_RDONLY | ZIP_CHECKCONS, &code), &zip_discard);
-  if (!archive) {
-    zip_error_t error;
-    zip_error_init_with_code(&error, code);
-    const std::string reason = zip_error_strerror(&error);
-    zip_error_fini(&error);
-    fail(kOp, str("cannot read ", path.string()), reason, "a .npz file");
-  }
+  const std::string bytes = read_file(path, FileKind::data);  // lives longer than the archive
+  BG_CHECK(!bytes.empty(), kOp, str("cannot read ", path.string()), "an empty file", "a .npz file");
+  zip_error_t error;
+  zip_error_init(&error);
+  zip_source_t* source = zip_source_buffer_create(bytes.data(), bytes.size(), 0, &error);
+  const Archive archive(source ? zip_open_from_source(source, ZIP_RDONLY | ZIP_CHECKCONS, &error) : nullptr,
+                        &zip_discard);
+  if (!archive && source) zip_source_free(source);
+  const std::string reason = archive ? "" : zip_error_strerror(&error);
+  zip_error_fini(&error);
+  BG_CHECK(archive, kOp, str("cannot read ", path.string()), reason, "a .npz file");
   constexpr std::string_view kSuffix = ".npy";
   std::map<std::string, Tensor> tensors;
   const zip_int64_t count = zip_get_num_entries(archive.get(), 0);

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/atomic_file.h"
-#include "core/mapped_file.h"
+#include "core/read_file.h"
 
 namespace bg {
 namespace {
@@ -228,11 +228,11 @@ TensorFile parse_safetensors(std::string_view bytes, std::string_view source) {
 }
 
 TensorFile read_safetensors(const std::filesystem::path& path) {
-  return parse_safetensors(MappedFile(path).bytes(), path.string());
+  return parse_safetensors(read_file(path, FileKind::data), path.string());
 }
 
 TensorFileHeader read_safetensors_header(const std::filesystem::path& path) {
-  return parse_safetensors_header(MappedFile(path).bytes(), path.string());
+  return parse_safetensors_header(read_file(path, FileKind::data), path.string());
 }
 
 void write_safetensors(const std::filesystem::path& path, const TensorFile& content) {

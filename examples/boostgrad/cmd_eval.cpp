@@ -35,8 +35,7 @@ int run(const Flags& f) {
       fail<UsageError>("eval", "unknown --split", split, "train, valid or test");
     BG_CHECK(!text.empty(), "eval", "the folder has no such text", split, "train.txt, valid.txt or test.txt");
   } else if (split == "auto") {
-    corpus.files.push_back(load_text(f.data));
-    text = corpus.files[0].bytes();
+    text = *corpus.texts.emplace_back(load_text(f.data));
     split = "all";
   } else {
     corpus = load_corpus(f.data);

@@ -1,4 +1,4 @@
-// Atomic file writing and file views: old content survives every failure, and failures name the path and the reason.
+// Atomic file writing: old content survives every failure, and failures name the path and the reason.
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -10,7 +10,6 @@
 
 #include "core/atomic_file.h"
 #include "core/error.h"
-#include "core/mapped_file.h"
 #include "tests/catch.h"
 
 namespace fs = std::filesystem;
@@ -146,24 +145,6 @@ TEST_CASE("atomic file: symbolic links are kept, and folders, devices and missin
   const std::string missing = message_of([&] { bg::write_file_atomically(folder.path / "none" / "file", "x"); });
   CHECK(contains(missing, "No such file or directory"));
   CHECK(contains(missing, "create the folder"));
-}
-
-TEST_CASE("mapped file: bytes of regular, empty and special files, and errors by name") {
-  Folder folder;
-  const std::string text("a\0b\n", 4);
-  bg::write_file_atomically(folder.path / "file", text);
-  bg::write_file_atomically(folder.path / "empty", "");
-  const bg::MappedFile file(folder.path / "file");
-  const char* address = file.bytes().data();
-  const bg::MappedFile copy = file;
-  CHECK(copy.bytes() == text);
-  CHECK(copy.bytes().data() == address);
-  CHECK(bg::MappedFile(folder.path / "empty").bytes().empty());
-  CHECK(bg::MappedFile("/dev/null").bytes().empty());
-  CHECK_FALSE(bg::MappedFile("/proc/self/stat").bytes().empty());  // reports size 0, yet has content
-
-  CHECK(contains(message_of([&] { bg::MappedFile f(folder.path / "none"); }), "none: No such file"));
-  CHECK(contains(message_of([&] { bg::MappedFile f(folder.path); }), "Is a directory"));
 }
 
 TEST_CASE("check_writable: asks without leaving anything") {

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/atomic_file.h"
-#include "core/mapped_file.h"
+#include "core/read_file.h"
 #include "models/gnuplot.h"
 #include "models/report.h"
 #include "models/report_plots.h"
@@ -146,7 +146,7 @@ TEST_CASE("a report gathers what runs have, and says what they lack") {
   CHECK(alone.runs[0].name == "run");
   CHECK(contains(alone.runs[0].reference, "corrections left out"));
   const fs::path config = standard / "config.json";
-  const std::string before(MappedFile(config).bytes());
+  const std::string before = read_file(config, FileKind::settings);
   nlohmann::json other = nlohmann::json::parse(before);
   other["options"]["lr"] = 0.5;
   write_file_atomically(config, other.dump());

@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <exception>
 
-#include "core/mapped_file.h"
+#include "core/read_file.h"
 #include "models/tokenizer.h"
 
 namespace {
@@ -16,13 +16,13 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 }
 
 int run(int argc, char** argv) {
-  const bg::MappedFile text(argv[2]);
+  const std::string text = bg::read_file(argv[2], bg::FileKind::text);
   const auto start = std::chrono::steady_clock::now();
-  const auto tokenizer = bg::make_tokenizer(argv[1], text.bytes());
+  const auto tokenizer = bg::make_tokenizer(argv[1], text);
   const double made = seconds_since(start);
-  const auto ids = tokenizer->encode(text.bytes());
+  const auto ids = tokenizer->encode(text);
   std::fprintf(stderr, "%s: made in %.2f s, %zu bytes gave %zu ids in %.2f s\n", tokenizer->describe().c_str(), made,
-               text.bytes().size(), ids.size(), seconds_since(start) - made);
+               text.size(), ids.size(), seconds_since(start) - made);
   if (argc == 4) tokenizer->save(argv[3]);
   for (const int32_t id : ids) std::printf("%d\n", id);
   return 0;

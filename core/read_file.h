@@ -1,0 +1,36 @@
+// Reading whole files: every file that Boostgrad reads comes through here.
+//
+// The bytes are read into memory, never mapped: another program may shorten a file at any time, and touching a page
+// that is gone ends the process (SIGBUS). What is no regular file is refused before a byte is read, so that neither a
+// device without an end nor a pipe without a writer stops the program; and each kind of file has a largest size.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+#include "core/error.h"
+
+namespace bg {
+
+/// What a file is for, and so how much of it may be read. Nothing larger than the machine's memory is.
+enum class FileKind {
+  settings,    ///< config.json, results.json and the like: at most 16 MiB
+  vocabulary,  ///< tokenizer.json: at most 256 MiB
+  log,         ///< metrics.jsonl: at most 4 GiB; it may grow meanwhile, and is read as it was at first
+  text,        ///< what is learned from; a pipe is read as well, up to 1 GiB, while something comes each minute
+  data,        ///< tensors, arrays, token caches
+  drawing,     ///< what gnuplot writes: at most 1 GiB
+};
+
+/// The file could not be read, whatever is in it.
+class UnreadableFile : public Error {
+ public:
+  using Error::Error;
+};
+
+/// The bytes of a whole file. Throws UnreadableFile, naming the path and the reason: it is missing, a folder, a device,
+/// a socket or a pipe; there is no permission; it is too large; or another program changed it while it was read.
+std::string read_file(const std::filesystem::path& path, FileKind kind);
+
+}  // namespace bg

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/atomic_file.h"
+#include "core/io/json.h"
 #include "core/io/safetensors.h"
 
 namespace bg {
@@ -32,7 +33,7 @@ Checkpoint load_checkpoint(const std::filesystem::path& path) {
   const auto meta = file.metadata.find(std::string(kMeta));
   BG_CHECK(meta != file.metadata.end(), "checkpoint", "not a Boostgrad checkpoint", path.string(),
            str("metadata '", kMeta, "'"));
-  c.meta = nlohmann::json::parse(meta->second, nullptr, false);
+  c.meta = parse_json(meta->second, "checkpoint", str("the metadata of ", path.string()));
   BG_CHECK(c.meta.is_object() && c.meta.contains("step") && c.meta["step"].is_number_integer(), "checkpoint",
            "damaged metadata", path.string(), "a JSON object with the step");
   return c;

@@ -7,6 +7,7 @@
 
 #include "core/atomic_file.h"
 #include "core/format.h"
+#include "core/io/json.h"
 #include "core/read_file.h"
 #include "models/checkpoint.h"
 
@@ -18,7 +19,7 @@ using nlohmann::json;
 namespace {
 
 json read_object(const fs::path& path) {
-  json j = json::parse(read_file(path, FileKind::settings), nullptr, false);
+  json j = parse_json(read_file(path, FileKind::settings), "run", path.string());
   BG_CHECK(j.is_object(), "run", str("damaged ", path.filename().string()), path.string(), "the JSON that train wrote",
            "a copy, or train the run again");
   return j;
@@ -39,28 +40,13 @@ json evaluation_json(const Evaluation& e) {
           {"byte_perplexity", e.byte_ppl()}};
 }
 
-// json would cut 4.5 to 4
-int64_t whole(const json& j, const char* key, int64_t least) {
-  const json& n = j.at(key);
-  BG_CHECK(
-      n.is_number_integer() && !(n.is_number_unsigned() && n.get<uint64_t>() > INT64_MAX) && n.get<int64_t>() >= least,
-      "run", str("bad ", key), n.dump(), str("a whole number, at least ", least));
-  return n.get<int64_t>();
-}
-
-double not_negative(const json& j, const char* key) {
-  const json& x = j.at(key);
-  BG_CHECK(x.is_number() && x.get<double>() >= 0 && std::isfinite(x.get<double>()), "run", str("bad ", key), x.dump(),
-           "a number, 0 or more");
-  return x.get<double>();
-}
-
 Evaluation evaluation_of(const json& j) {
+  const JsonFields f(j, "run", "an evaluation");
   Evaluation e;
-  e.loss = not_negative(j, "loss");
-  e.tokens = whole(j, "tokens", 1);
-  e.words = whole(j, "words", 0);
-  e.bytes = whole(j, "bytes", 1);
+  e.loss = f.number("loss", 0);
+  e.tokens = f.whole("tokens", 1);
+  e.words = f.whole("words", 0);
+  e.bytes = f.whole("bytes", 1);
   return e;
 }
 
@@ -80,16 +66,17 @@ json RunResults::to_json() const {
 }
 
 RunResults RunResults::from_json(const json& j) {
+  const JsonFields f(j, "run", "the whole");
   RunResults r;
-  r.parameters = whole(j, "parameters", 1);
-  r.steps = whole(j, "steps", 1);
-  r.best_step = whole(j, "best_step", 1);
-  r.train_loss = not_negative(j, "train_loss");
-  r.valid_last = evaluation_of(j.at("valid_last"));
-  r.valid_best = evaluation_of(j.at("valid_best"));
-  r.step_seconds = not_negative(j, "step_seconds");
+  r.parameters = f.whole("parameters", 1);
+  r.steps = f.whole("steps", 1);
+  r.best_step = f.whole("best_step", 1);
+  r.train_loss = f.number("train_loss", 0);
+  r.valid_last = evaluation_of(f.at("valid_last"));
+  r.valid_best = evaluation_of(f.at("valid_best"));
+  r.step_seconds = f.number("step_seconds", 0);
   if (j.contains("test")) r.test = evaluation_of(j["test"]);
-  if (j.contains("peak_bytes")) r.peak_bytes = whole(j, "peak_bytes", 0);
+  if (j.contains("peak_bytes")) r.peak_bytes = f.whole("peak_bytes", 0);
   BG_CHECK(r.best_step <= r.steps, "run", "bad best_step", str(r.best_step), str("at most ", r.steps));
   return r;
 }
@@ -115,7 +102,7 @@ RunResults read_results(const fs::path& path) {
   const json j = read_object(path);
   try {
     return RunResults::from_json(j);
-  } catch (const std::exception& e) {  // Error or json's own
+  } catch (const Error& e) {
     fail("run", str("damaged ", path.string()), e.what(), "what train wrote",
          "remove it: study and report compute it again, from the weights");
   }
@@ -174,7 +161,7 @@ std::vector<CurvePoint> read_curve(const fs::path& folder) {
   if (!fs::exists(path)) return curve;
   std::istringstream in(read_file(path, FileKind::log));
   for (std::string line; std::getline(in, line);) {
-    const json j = json::parse(line, nullptr, false);
+    const json j = parse_json_or_null(line);
     if (!j.is_object() || !j.contains("step") || !j["step"].is_number_integer()) continue;
     CurvePoint p;
     p.step = j["step"].get<int64_t>();

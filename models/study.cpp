@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "core/atomic_file.h"
 #include "core/folder_lock.h"
 #include "core/format.h"
+#include "core/io/json.h"
 #include "core/read_file.h"
 #include "core/temporary_folder.h"
 #include "models/flops.h"
@@ -235,7 +237,7 @@ std::unique_ptr<Tokenizer> shared_tokenizer(const StudyOptions& o, const Corpus&
   make_folders(shared);
   remove_stale_temporaries(shared);
   if (fs::exists(what) && fs::exists(made)) {
-    const json before = json::parse(read_file(what, FileKind::settings), nullptr, false);
+    const json before = parse_json(read_file(what, FileKind::settings), "study", what.string());
     BG_CHECK(before.is_object() && before.contains("text") && before.contains("tokenizer"), "study",
              str("damaged ", what.string()), "", "the JSON that study wrote",
              str("remove ", shared.string(), ": it is made again from the runs"));
@@ -408,17 +410,18 @@ StudyTiming StudyTiming::load(const fs::path& study) {
   if (!fs::exists(path)) return t;
   const std::string file = read_file(path, FileKind::settings);
   try {
-    const json j = json::parse(file);
-    t.threads = j.at("threads").get<int>();
-    t.build = j.at("build");
-    for (const auto& [name, m] : j.at("models").items()) {
-      const Timing timing{m.at("step_seconds").get<double>(), m.at("peak_bytes").get<int64_t>()};
+    const json j = parse_json(file, "study", "the file");
+    const JsonFields f(j, "study", "the file");
+    t.threads = static_cast<int>(f.whole("threads", 1, std::numeric_limits<int>::max()));
+    t.build = f.at("build");
+    for (const auto& [name, m] : f.at("models").items()) {
+      const JsonFields model(m, "study", "a model");
+      const Timing timing{model.number("step_seconds"), model.whole("peak_bytes")};
       BG_CHECK(timing.step_seconds > 0 && std::isfinite(timing.step_seconds) && timing.peak_bytes > 0, "study",
                str("impossible times of ", name), m.dump());
-      t.models[name] = {TransformerConfig::from_json(m.at("model")), timing};
+      t.models[name] = {TransformerConfig::from_json(model.at("model")), timing};
     }
-    BG_CHECK(t.threads > 0, "study", "impossible threads", str(t.threads));
-  } catch (const std::exception& e) {  // Error or json's own
+  } catch (const Error& e) {
     fail("study", "damaged timing.json", str(path.string(), ": ", e.what()), "what study wrote",
          "remove it: the times are measured again");
   }

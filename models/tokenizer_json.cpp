@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "core/io/json.h"
 #include "core/read_file.h"
 #include "models/unicode.h"
 
@@ -172,7 +173,7 @@ bool is_byte_vocabulary(const BpeModel& model) {
 }
 
 std::unique_ptr<Tokenizer> read_tokenizer(std::string_view text) {
-  const json file = json::parse(text);
+  const json file = parse_json(text, "tokenizer", "the file");
   check_supported(file);
   std::vector<AddedToken> added = read_added(file);
   BpeModel model = read_model(file, added);

@@ -13,6 +13,7 @@
 #include "core/folder_lock.h"
 #include "core/format.h"
 #include "core/gemm.h"
+#include "core/io/json.h"
 #include "core/io/safetensors.h"
 #include "core/kernels/simd.h"
 #include "core/read_file.h"
@@ -83,34 +84,26 @@ json TrainOptions::to_json() const {
 }
 
 TrainOptions TrainOptions::from_json(const json& j) {
+  const JsonFields f(j, "run", "the part 'options'");
   TrainOptions o;
-  auto whole = [&](const char* key) {  // json would cut 4.5 to 4
-    BG_CHECK(j.at(key).is_number_integer(), "run", str("bad ", key), j.at(key).dump(), "a whole number");
-    return j.at(key).get<int64_t>();
-  };
-  try {
-    o.data = j.at("data").get<std::string>();
-    o.model = TransformerConfig::from_json(j.at("model"));
-    o.tokenizer = j.at("tokenizer").get<std::string>();
-    o.steps = whole("steps");
-    o.epochs = whole("epochs");
-    o.batch_size = whole("batch_size");
-    o.window = kWindowNames.parse(j.at("window").get<std::string>());
-    o.schedule = kScheduleNames.parse(j.at("schedule").get<std::string>());
-    o.lr = j.at("lr").get<double>();
-    o.min_lr = j.at("min_lr").get<double>();
-    o.warmup = whole("warmup");
-    o.weight_decay = j.at("weight_decay").get<double>();
-    o.beta1 = j.at("beta1").get<double>();
-    o.beta2 = j.at("beta2").get<double>();
-    o.clip = j.at("clip").get<double>();
-    o.save_every = whole("save_every");
-    o.eval_every = whole("eval_every");
-    BG_CHECK(j.at("seed").is_number_unsigned(), "run", "bad seed", j.at("seed").dump(), "a whole number, 0 or more");
-    o.seed = j.at("seed").get<uint64_t>();
-  } catch (const json::exception& e) {
-    fail("run", "bad options", e.what());
-  }
+  o.data = f.text("data");
+  o.model = TransformerConfig::from_json(f.at("model"));
+  o.tokenizer = f.text("tokenizer");
+  o.steps = f.whole("steps");
+  o.epochs = f.whole("epochs");
+  o.batch_size = f.whole("batch_size");
+  o.window = kWindowNames.parse(f.text("window"));
+  o.schedule = kScheduleNames.parse(f.text("schedule"));
+  o.lr = f.number("lr");
+  o.min_lr = f.number("min_lr");
+  o.warmup = f.whole("warmup");
+  o.weight_decay = f.number("weight_decay");
+  o.beta1 = f.number("beta1");
+  o.beta2 = f.number("beta2");
+  o.clip = f.number("clip");
+  o.save_every = f.whole("save_every");
+  o.eval_every = f.whole("eval_every");
+  o.seed = f.whole_unsigned("seed");
   return o;
 }
 
@@ -187,7 +180,8 @@ namespace {
 json read_config(const fs::path& folder) {
   BG_CHECK(is_run(folder), "run", "not a run folder", str("'", folder.string(), "'"), "a folder with config.json",
            "boostgrad train --out DIR");
-  json config = json::parse(read_file(folder / "config.json", FileKind::settings), nullptr, false);
+  const fs::path path = folder / "config.json";
+  json config = parse_json(read_file(path, FileKind::settings), "run", path.string());
   BG_CHECK(config.is_object() && config.contains("options"), "run", "damaged config.json",
            (folder / "config.json").string(), "the JSON that train wrote");
   return config;
@@ -322,7 +316,7 @@ class Metrics {
     std::string kept;
     std::istringstream in(fs::exists(path_) ? read_file(path_, FileKind::log) : std::string());
     for (std::string line; std::getline(in, line);) {
-      const json j = json::parse(line, nullptr, false);
+      const json j = parse_json_or_null(line);
       if (j.is_object() && j.contains("step") && j["step"].is_number_integer() && j["step"] <= first_step)
         kept += line + '\n';
     }
@@ -503,15 +497,16 @@ class Training {
     model_->load_state_dict(c->model, who);
     optimizer_->load_state_dict(c->optimizer, who);
     try {
-      step_ = c->meta.at("step").get<int64_t>();
-      result_.train_loss = c->meta.value("train_loss", 0.0);
-      result_.best_step = c->meta.at("best_step").get<int64_t>();
-      peak_bytes_ = c->meta.value("peak_bytes", int64_t{0});
+      const JsonFields meta(c->meta, "checkpoint", "metadata");
+      step_ = meta.whole("step");
+      result_.train_loss = meta.find("train_loss").is_null() ? 0 : meta.number("train_loss");
+      result_.best_step = meta.whole("best_step", 0);
+      peak_bytes_ = meta.find("peak_bytes").is_null() ? 0 : meta.whole("peak_bytes", 0);
       if (result_.best_step > 0) {
-        result_.best_val_loss = c->meta.at("best_val_loss").get<double>();
-        result_.val_loss = c->meta.at("val_loss").get<double>();
+        result_.best_val_loss = meta.number("best_val_loss");
+        result_.val_loss = meta.number("val_loss");
       }
-    } catch (const json::exception& e) {
+    } catch (const Error& e) {
       fail("checkpoint", str(who, " has damaged metadata"), e.what(), "what train wrote",
            "remove it to use the one before");
     }

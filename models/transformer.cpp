@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "autograd/checkpoint.h"
+#include "core/io/json.h"
 #include "core/tensor_ops.h"
 
 namespace bg {
@@ -81,33 +82,23 @@ nlohmann::json TransformerConfig::to_json() const {
 
 TransformerConfig TransformerConfig::from_json(const nlohmann::json& json) {
   const nlohmann::json known = TransformerConfig().to_json();
-  BG_CHECK(json.is_object(), "config", "not an object", json.type_name(), "the fields of a model");
+  const JsonFields fields(json, "config", "a model");
   for (const auto& [key, value] : json.items())
-    BG_CHECK(known.contains(key), "config", "unknown field", key, "the fields of a model");
-  for (const auto& [key, value] : known.items()) {
-    BG_CHECK(json.contains(key), "config", "missing field", "", key);
-    const bool same_kind = value.is_number_integer() ? json[key].is_number_integer()
-                                                     : value.is_number() == json[key].is_number() &&
-                                                           value.is_string() == json[key].is_string() &&
-                                                           value.is_boolean() == json[key].is_boolean();
-    BG_CHECK(same_kind, "config", str("field ", key, " has a wrong type"), json[key].dump(),
-             str("such as ", value.dump()));
-  }
-  auto text = [&](const char* key) { return json[key].get<std::string>(); };
+    BG_CHECK(known.contains(key), "config", "unknown field", json_excerpt(key), "the fields of a model");
   TransformerConfig c;
-  c.model = nn::kAttentionNames.parse(text("model"));
-  c.rounds = json["rounds"];
-  c.kv = nn::kKvNames.parse(text("kv"));
-  c.gate = nn::kGateNames.parse(text("gate"));
-  c.norm = nn::kNormNames.parse(text("norm"));
-  c.vocab = json["vocab"];
-  c.d_model = json["d_model"];
-  c.layers = json["layers"];
-  c.heads = json["heads"];
-  c.seq_len = json["seq_len"];
-  c.mlp_ratio = json["mlp_ratio"];
-  c.dropout = json["dropout"];
-  c.tied = json["tied"];
+  c.model = nn::kAttentionNames.parse(fields.text("model"));
+  c.rounds = fields.whole("rounds");
+  c.kv = nn::kKvNames.parse(fields.text("kv"));
+  c.gate = nn::kGateNames.parse(fields.text("gate"));
+  c.norm = nn::kNormNames.parse(fields.text("norm"));
+  c.vocab = fields.whole("vocab");
+  c.d_model = fields.whole("d_model");
+  c.layers = fields.whole("layers");
+  c.heads = fields.whole("heads");
+  c.seq_len = fields.whole("seq_len");
+  c.mlp_ratio = fields.whole("mlp_ratio");
+  c.dropout = fields.number("dropout");
+  c.tied = fields.flag("tied");
   c.validate();
   return c;
 }

@@ -6,11 +6,10 @@
 #include <bit>
 #include <cstdio>
 #include <cstring>
-#include <nlohmann/json.hpp>
-#include <set>
 #include <vector>
 
 #include "core/atomic_file.h"
+#include "core/io/json.h"
 #include "core/read_file.h"
 
 namespace bg {
@@ -34,36 +33,6 @@ std::string_view format_name(DType t) {
   return "?";
 }
 
-// JSON with every object's keys distinct and no deeper than the format goes.
-json parse_strictly(std::string_view text, std::string_view source) {
-  std::vector<std::set<std::string>> keys;  // of the objects that are open
-  auto watch = [&](int depth, json::parse_event_t event, json& parsed) {
-    switch (event) {
-      case json::parse_event_t::object_start:
-      case json::parse_event_t::array_start:
-        BG_CHECK(depth < kMaxDepth, kOp, str(source, ": header nested too deeply"), "", str(kMaxDepth, " levels"));
-        keys.emplace_back();
-        break;
-      case json::parse_event_t::key:
-        BG_CHECK(keys.back().insert(parsed.get<std::string>()).second, kOp, str(source, ": name occurs twice"),
-                 str("'", parsed.get<std::string>(), "'"), "distinct names");
-        break;
-      case json::parse_event_t::object_end:
-      case json::parse_event_t::array_end:
-        keys.pop_back();
-        break;
-      default:
-        break;
-    }
-    return true;
-  };
-  try {
-    return json::parse(text.begin(), text.end(), watch);
-  } catch (const json::exception& e) {
-    fail(kOp, str(source, ": header is not valid JSON"), e.what());
-  }
-}
-
 std::map<std::string, std::string> parse_metadata(const json& value, std::string_view source) {
   BG_CHECK(value.is_object(), kOp, str(source, ": bad ", kMetadata), value.type_name(), "an object of strings");
   std::map<std::string, std::string> metadata;
@@ -76,7 +45,7 @@ std::map<std::string, std::string> parse_metadata(const json& value, std::string
 
 uint64_t parse_count(const json& value, const std::string& where) {
   BG_CHECK(value.is_number_unsigned() && value.get<uint64_t>() < (uint64_t{1} << 62), kOp,
-           str(where, " is not a count"), value.dump(-1, ' ', false, json::error_handler_t::replace).substr(0, 40),
+           str(where, " is not a count"), json_excerpt(value),
            "a whole number from 0 to 2^62");
   return value.get<uint64_t>();
 }
@@ -196,7 +165,7 @@ TensorFileHeader parse_safetensors_header(std::string_view bytes, std::string_vi
   const std::string_view text = bytes.substr(kLengthBytes, length);
   BG_CHECK(!text.empty() && text[0] == '{', kOp, str(source, ": the header does not begin with {"), "",
            "a JSON object");
-  const json parsed = parse_strictly(text, source);
+  const json parsed = parse_json(text, kOp, str(source, ": the header"), kMaxDepth);
 
   TensorFileHeader header;
   header.data_begin = kLengthBytes + length;
@@ -253,8 +222,8 @@ void write_safetensors(const std::filesystem::path& path, const TensorFile& cont
   std::string text;
   try {
     text = header.dump();
-  } catch (const json::exception& e) {
-    fail(kOp, str(path.string(), ": a name or metadata text is not UTF-8"), e.what());
+  } catch (const json::exception&) {
+    fail(kOp, str(path.string(), ": a name or metadata text is not UTF-8"));
   }
   text.resize((text.size() + 7) / 8 * 8, ' ');  // the data begins aligned
   const uint64_t length = text.size();

@@ -175,9 +175,9 @@ TEST_CASE("[R38] safetensors: malformed files are refused with a reason") {
       {file_bytes(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
                   R"("a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
                   8),
-       "name occurs twice: got 'a'"},
-      {file_bytes(entry(R"("shape":[1],"shape":[1],"data_offsets":[0,4])"), 4), "name occurs twice"},
-      {file_bytes(R"({"__metadata__":{"a":"1","a":"2"}})", 0), "name occurs twice"},
+       "name twice in one object: got 'a'"},
+      {file_bytes(entry(R"("shape":[1],"shape":[1],"data_offsets":[0,4])"), 4), "name twice in one object"},
+      {file_bytes(R"({"__metadata__":{"a":"1","a":"2"}})", 0), "name twice in one object"},
       {file_bytes(R"({"__metadata__":{"a":1}})", 0), "metadata 'a' is not a text"},
       {file_bytes(R"({"__metadata__":[]})", 0), "bad __metadata__"},
       {file_bytes(R"({"__metadata__":{"boostgrad.crc32":"00000001"}})", 0), "checksum is wrong"},

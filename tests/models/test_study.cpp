@@ -223,6 +223,8 @@ TEST_CASE("results: validation by last and best weights, test by the best, and a
     write_file_atomically(run.path / "results.json", bad.dump());
     CHECK_THROWS_WITH(read_run_log(run.path), Contains("damaged") && Contains(run.path.string()));
   }
+  write_file_atomically(run.path / "results.json", std::string(100'000, '['));
+  CHECK_THROWS_WITH(read_run_log(run.path), Contains("results.json is nested too deeply"));
   fs::remove(run.path / "results.json");
   const std::string cut = metrics.substr(0, metrics.rfind('\n', metrics.size() - 2) + 1);
   for (const std::string& damaged : {std::string(), cut, cut + "{\"step\":12,\"train_loss\":3,\"val_loss\":null}\n"}) {

@@ -368,7 +368,7 @@ TEST_CASE("tokenizer files that are damaged or not supported are refused with th
       {"\"a b\"", "\"ab\"", "a merge is damaged"},
       {"\"a b\"", "17", "well-formed"},
       {"\"merges\"", "\"mergers\"", "well-formed"},
-      {"\n}", "\n", "well-formed"},
+      {"\n}", "\n", "not valid JSON: got unexpected end of input"},
   };
   for (const Change& change : changes) {
     INFO(change.from << " -> " << change.to);
@@ -381,7 +381,8 @@ TEST_CASE("tokenizer files that are damaged or not supported are refused with th
     CHECK(contains(message, change.reason));
     CHECK(contains(message, file.path.string()));
   }
-  for (const std::string json : {"", "[]", "17", "{}", "\xff"}) {
+  const std::string deep(100'000, '[');
+  for (const std::string& json : std::vector<std::string>{"", "[]", "17", "{}", "\xff", deep, "{\"model\": " + deep}) {
     const File file(json);
     CHECK(contains(message_of([&] { Tokenizer::load(file.path); }), file.path.string()));
   }

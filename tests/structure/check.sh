@@ -31,15 +31,13 @@ all='core autograd nn models examples tests'
 sources 'std::(jthread|async|thread[^:a-z_])|pthread_create' core autograd nn models examples |
   outside 'core/parallel' | rule 'threads only in core/parallel'
 
-<<<<<<< HEAD
 # A stream, a mapping or a library that opens files itself would wait for a pipe's writer, read a device without end, or
 # end the program when another one shortens the file. (/proc has no whole files; storage maps memory alone.)
 sources 'ifstream|[^_]fopen|freopen|istreambuf|zip_open ?\(|sys/mman\.h|mmap ?\(' core autograd nn models examples |
   grep -v '/proc/self' | outside 'core/storage\.cpp:' | rule 'files are read by core/read_file'
-=======
+
 sources 'json::(parse|sax_parse|accept)\(' core autograd nn models examples |
   outside 'core/io/json\.cpp' | rule 'JSON is parsed only in core/io/json.cpp'
->>>>>>> c2fad52 (JSON is read in one place: no deeper than 100 levels, no name twice, whole numbers in range, and a sentence with line and column instead of the library's)
 
 fast='-Ofast|-ffast-math|-funsafe-math-optimizations|-ffinite-math-only|-fassociative-math|-freciprocal-math'
 find . \( -name build -o -path ./tests/structure \) -prune -o \

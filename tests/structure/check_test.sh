@@ -38,14 +38,11 @@ plant 'SIMD only in core/kernels and core/gemm' core/tensor.cpp '#include <hwy/h
 plant 'SIMD only in core/kernels and core/gemm' nn/planted.h '#include <immintrin.h>'
 plant 'threads only in core/parallel' models/planted.cpp 'std::thread worker;'
 plant 'threads only in core/parallel' core/tensor.cpp 'auto f = std::async(g);'
-<<<<<<< HEAD
 plant 'files are read by core/read_file' models/planted.cpp 'std::ifstream in(path);'
 plant 'files are read by core/read_file' core/tensor.cpp '#include <sys/mman.h>'
 plant 'files are read by core/read_file' examples/planted.cpp 'FILE* f = std::fopen(path, "rb");'
-=======
 plant 'JSON is parsed only in core/io/json.cpp' models/planted.cpp 'auto j = nlohmann::json::parse(text);'
 plant 'JSON is parsed only in core/io/json.cpp' core/io/npy.cpp 'auto j = json::parse(text, nullptr, false);'
->>>>>>> c2fad52 (JSON is read in one place: no deeper than 100 levels, no name twice, whole numbers in range, and a sentence with line and column instead of the library's)
 plant 'no fast-math' CMakeLists.txt 'add_compile_options(-ffast-math)'
 plant 'no fast-math' core/planted.cmake 'add_compile_options(-Ofast)'
 plant 'no fast-math' core/tensor.cpp '#pragma GCC optimize("fast-math")'

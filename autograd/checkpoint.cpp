@@ -8,47 +8,33 @@ namespace {
 class CheckpointNode final : public Node {
  public:
   CheckpointNode(std::function<Vars(const Vars&)> f, size_t inputs, Rng* rng)
-      : f_(std::move(f)), count_(inputs), rng_(rng), start_(rng ? *rng : Rng(0)) {}
+      : f_(std::move(f)), count_(static_cast<std::ptrdiff_t>(inputs)), rng_(rng), start_(rng ? *rng : Rng(0)) {}
 
   Saved saved;
 
   std::string_view name() const override { return "checkpoint"; }
   std::string input_name(int i) const override {
-    return static_cast<size_t>(i) < count_ ? str("input ", i) : str("parameter ", i - count_);
+    return i < count_ ? str("input ", i) : str("parameter ", i - count_);
   }
   void release_saved() override { saved.release(); }
   int64_t saved_bytes() const override { return saved.bytes(); }
 
   Vars backward(const Vars& cotangents, const Need& need, bool create_graph) override {
     const Vars all = detail::saved_vars(saved, *this, shared_from_this());
-    if (create_graph)
-      return detail::backward_through(
-          [this](const Vars& x) {
-            return rerun({x.begin(), x.begin() + count_});
-          },
-          all, cotangents, need);
     GradMode recording(true);
-    Vars leaves, wanted;
-    for (size_t i = 0; i < all.size(); ++i) {
-      const bool is_parameter = i >= count_;
-      leaves.push_back(is_parameter ? all[i] : Var(all[i].value(), need(i)));
-      if (need(i)) wanted.push_back(leaves.back());
-    }
-    const Vars outputs = rerun({leaves.begin(), leaves.begin() + count_});
-    Vars used, dy;
-    for (size_t i = 0; i < outputs.size(); ++i)
-      if (outputs[i].requires_grad()) {
-        used.push_back(outputs[i]);
-        dy.push_back(cotangents[i]);
-      }
-    const std::vector<std::string> missed = other_leaves(used, leaves);
+    // f gets stand-ins for its inputs, which cut their history off, and reads the parameters themselves.
+    Vars inputs(all.begin(), all.begin() + count_);
+    if (create_graph)
+      inputs = detail::stand_ins_for(inputs);
+    else
+      for (size_t i = 0; i < inputs.size(); ++i) inputs[i] = Var(all[i].value(), need(i));
+    const Vars outputs = rerun(inputs);
+    Vars variables = inputs;
+    variables.insert(variables.end(), all.begin() + count_, all.end());
+    const std::vector<std::string> missed = other_leaves(outputs, variables);
     BG_CHECK(missed.empty(), "checkpoint", "the function reads a value that requires a gradient and was not listed",
              missed.empty() ? "" : missed[0], "every such value in `parameters`", "checkpoint(f, inputs, parameters)");
-    const Vars g = grad(used, wanted, dy);
-    Vars result(all.size());
-    for (size_t i = 0, k = 0; i < all.size(); ++i)
-      if (need(i)) result[i] = g[k++];
-    return result;
+    return partial_gradients(outputs, cotangents, variables, need, create_graph);
   }
 
  private:
@@ -64,7 +50,7 @@ class CheckpointNode final : public Node {
   }
 
   std::function<Vars(const Vars&)> f_;
-  size_t count_;
+  std::ptrdiff_t count_;
   Rng* rng_;
   Rng start_;
 };

@@ -97,6 +97,17 @@ class Walk {
     find_wanted();
   }
 
+  /// Like restrict_to(the needed ones), with the walk ending at each of `variables`.
+  void end_at(const Vars& variables, const Need& need) {
+    targets_.emplace();
+    for (size_t i = 0; i < variables.size(); ++i) {
+      if (!variables[i].requires_grad()) continue;
+      ends_.insert(key(variables[i].meta()));
+      if (need(i)) targets_->insert(key(variables[i].meta()));
+    }
+    find_wanted();
+  }
+
   void run() {
     GradMode mode(create_graph_);
     while (!pending_.empty()) {
@@ -116,6 +127,16 @@ class Walk {
     return it == results_.end() ? Var() : it->second;
   }
 
+  /// The gradient of a variable of end_at, once: the second time it is undefined.
+  Var take_end(const Var& variable) {
+    if (!variable.requires_grad()) return {};
+    const auto it = end_sums_.find(key(variable.meta()));
+    if (it == end_sums_.end()) return {};
+    Var g = it->second.value();
+    end_sums_.erase(it);
+    return g;
+  }
+
   /// Adds every leaf's gradient to its .grad.
   void accumulate_leaves() {
     const ProfileSpan span("accumulate", Profile::Kind::other);
@@ -133,8 +154,6 @@ class Walk {
     }
   }
 
-  const std::map<Meta*, Sum>& leaves() const { return leaves_; }
-
  private:
   using Key = std::pair<const void*, int>;
   static Key key(const std::shared_ptr<Meta>& meta) {
@@ -151,6 +170,10 @@ class Walk {
   };
 
   void deliver(const std::shared_ptr<Meta>& meta, const Var& g) {
+    if (ends_.count(key(meta))) {
+      end_sums_[key(meta)].add(g, create_graph_);
+      return;
+    }
     if (!meta->node) {
       if (targets_ && !targets_->count(key(meta))) return;
       holds_.push_back(meta);
@@ -181,7 +204,7 @@ class Walk {
       stack.pop_back();
       if (!reachable.emplace(node->id, node).second) continue;
       for (auto& meta : node->inputs)
-        if (meta && meta->node) stack.push_back(meta->node.get());
+        if (meta && meta->node && !ends_.count(key(meta))) stack.push_back(meta->node.get());
     }
     for (auto& [id, node] : reachable)
       for (auto& meta : node->inputs)
@@ -219,8 +242,29 @@ class Walk {
     if (!retain_) node.release_saved();
     BG_CHECK(grads.size() == node.inputs.size(), where(node), "backward returned a wrong number of gradients",
              str(grads.size()), str(node.inputs.size()));
-    for (size_t i = 0; i < grads.size(); ++i)
-      if (need(i) && grads[i].defined()) deliver(node.inputs[i], checked(node, i, std::move(grads[i])));
+    for (size_t i = 0; i < grads.size(); ++i) {
+      if (!need(i)) continue;
+      if (grads[i].defined())
+        deliver(node.inputs[i], checked(node, i, std::move(grads[i])));
+      else if (!targets_)
+        deliver_zero(node.inputs[i], node.input_values[i]);
+    }
+  }
+
+  // An exactly zero gradient: every leaf behind it gets zeros. No node in between runs for that.
+  void deliver_zero(const std::shared_ptr<Meta>& first, const Node::Value& value) {
+    std::vector<std::pair<std::shared_ptr<Meta>, Node::Value>> stack{{first, value}};
+    while (!stack.empty()) {
+      const auto [meta, v] = std::move(stack.back());
+      stack.pop_back();
+      if (!meta->node) {
+        if (!leaves_.count(meta.get())) deliver(meta, Var(Tensor::zeros(v.shape, v.dtype)));
+        continue;
+      }
+      if (!zeroed_.insert(meta->node->id).second) continue;
+      for (size_t i = 0; i < meta->node->inputs.size(); ++i)
+        if (const auto& input = meta->node->inputs[i]) stack.emplace_back(input, meta->node->input_values[i]);
+    }
   }
 
   void check_gradients(const Node& node, const Need& need, const Vars& grads) const {
@@ -246,6 +290,9 @@ class Walk {
   std::map<Meta*, Sum> leaves_;
   std::vector<std::shared_ptr<Meta>> holds_;  // keep leaves alive while the walk points at them
   std::optional<std::unordered_set<Key, KeyHash>> targets_;
+  std::unordered_set<Key, KeyHash> ends_;  // of end_at: nothing is walked beyond them
+  std::unordered_map<Key, Sum, KeyHash> end_sums_;
+  std::unordered_set<uint64_t> zeroed_;  // nodes that deliver_zero has gone through, by id
   std::unordered_set<Node*> useful_;
   std::unordered_map<Key, Var, KeyHash> results_;
 
@@ -299,6 +346,20 @@ Vars grad(const Vars& outputs, const Vars& inputs, const Vars& cotangents, GradO
     Var g = walk.result(input);
     results.push_back(g.defined() ? g : Var(Tensor::zeros(input.shape(), input.dtype())));
   }
+  return results;
+}
+
+Vars partial_gradients(const Vars& outputs, const Vars& cotangents, const Vars& variables, const Need& need,
+                       bool create_graph) {
+  BG_CHECK(cotangents.size() == outputs.size(), "grad", "the function that ran again gave another number of outputs",
+           str(outputs.size()), str(cotangents.size()), "a function that does the same each time");
+  Walk walk(create_graph, create_graph);
+  for (size_t i = 0; i < outputs.size(); ++i)
+    if (outputs[i].requires_grad()) walk.seed(outputs[i], cotangents[i]);
+  walk.end_at(variables, need);
+  walk.run();
+  Vars results;
+  for (size_t i = 0; i < variables.size(); ++i) results.push_back(need(i) ? walk.take_end(variables[i]) : Var());
   return results;
 }
 

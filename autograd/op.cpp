@@ -12,6 +12,13 @@ uint64_t next_node_id() {
   return next.fetch_add(1, std::memory_order_relaxed);
 }
 
+void check_input_count(std::string_view op, size_t given, const std::vector<In>& expected) {
+  if (given == expected.size()) return;
+  std::string names;
+  for (const In& in : expected) names += (names.empty() ? "" : ", ") + in.name;
+  fail(op, "wrong number of inputs", str(given), str(expected.size(), ": ", names));
+}
+
 bool should_record(const Vars& inputs, const std::vector<In>& infos) {
   if (!grad_enabled()) return false;
   for (size_t i = 0; i < inputs.size(); ++i)
@@ -120,27 +127,17 @@ Vars saved_vars(const Saved& saved, const Node& node, const std::shared_ptr<Node
   return out;
 }
 
+Vars stand_ins_for(const Vars& inputs) {
+  Vars aliases;
+  for (const Var& x : inputs) aliases.push_back(x.requires_grad() ? identity(x) : x);
+  return aliases;
+}
+
 Vars backward_through(const std::function<Vars(const Vars&)>& compose, const Vars& inputs, const Vars& cotangents,
                       const Need& need) {
   GradMode recording(true);
-  // Aliases cut the inputs' own history off: one input may depend on another, and that path is not this node's.
-  Vars aliases, wanted;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    aliases.push_back(need(i) ? identity(inputs[i]) : inputs[i]);
-    if (need(i)) wanted.push_back(aliases.back());
-  }
-  const Vars outputs = compose(aliases);
-  Vars used_outputs, used_cotangents;
-  for (size_t i = 0; i < outputs.size(); ++i)
-    if (outputs[i].requires_grad()) {
-      used_outputs.push_back(outputs[i]);
-      used_cotangents.push_back(cotangents[i]);
-    }
-  const Vars g = grad(used_outputs, wanted, used_cotangents, {.create_graph = true});
-  Vars all(inputs.size());
-  for (size_t i = 0, k = 0; i < inputs.size(); ++i)
-    if (need(i)) all[i] = g[k++];
-  return all;
+  const Vars stand_ins = stand_ins_for(inputs);
+  return partial_gradients(compose(stand_ins), cotangents, stand_ins, need, true);
 }
 
 }  // namespace bg::detail

@@ -20,10 +20,11 @@
 // asked for. A fused op without compose throws then; it never returns a wrong second derivative.
 //
 // Variations: an op with a varying number of inputs has, instead of `inputs`,
-// `static std::vector<In> inputs_for(const Args&, size_t count)`. An op with several outputs returns Tensors from
-// forward. An op whose inputs broadcast declares `static constexpr bool broadcasts = true` and returns gradients of the
-// output's shape: the engine sums them down. An op of one output that costs little beside the memory of that output
-// declares `static constexpr bool cheap = true`: whoever saves its output keeps a recipe and computes it again.
+// `static std::vector<In> inputs_for(const Args&, size_t count)`: the inputs that it has with these arguments when it
+// is given `count`; another number than count is refused. An op with several outputs returns Tensors from forward. An
+// op whose inputs broadcast declares `static constexpr bool broadcasts = true` and returns gradients of the output's
+// shape: the engine sums them down. An op of one output that costs little beside the memory of that output declares
+// `static constexpr bool cheap = true`: whoever saves its output keeps a recipe and computes it again.
 #pragma once
 
 #include <array>
@@ -145,14 +146,21 @@ concept Op = HasArgs<O> &&
   { O::mutants() } -> std::same_as<std::vector<Mutant<GradValue<O>, typename O::Args>>>;
 };
 
+namespace detail {
+/// Throws unless an op that has the inputs `expected` was given that many.
+void check_input_count(std::string_view op, size_t given, const std::vector<In>& expected);
+}  // namespace detail
+
+/// The inputs of an op, `count` of them: the one place where that number is checked.
 template <class O>
 std::vector<In> inputs_of(const typename O::Args& args, size_t count) {
+  std::vector<In> inputs;
   if constexpr (requires { O::inputs_for(args, count); })
-    return O::inputs_for(args, count);
-  else {
-    BG_CHECK(count == O::inputs.size(), O::name, "wrong number of inputs", str(count), str(O::inputs.size()));
-    return std::vector<In>(O::inputs.begin(), O::inputs.end());
-  }
+    inputs = O::inputs_for(args, count);
+  else
+    inputs.assign(O::inputs.begin(), O::inputs.end());
+  detail::check_input_count(O::name, count, inputs);
+  return inputs;
 }
 
 /// Runs an op's forward outside any graph.
@@ -176,6 +184,9 @@ uint64_t next_node_id();
 Tensors saved_tensors(const Saved& saved, std::string_view op);
 Vars saved_vars(const Saved& saved, const Node& node, const std::shared_ptr<Node>& self);
 
+/// Aliases of a node's inputs at their place in the graph, for a function that runs again: each is a variable of its
+/// own, even where one input is given twice or was computed from another.
+Vars stand_ins_for(const Vars& inputs);
 /// Gradients through `compose`, recorded. `inputs` are the node's inputs at their place in the graph.
 Vars backward_through(const std::function<Vars(const Vars&)>& compose, const Vars& inputs, const Vars& cotangents,
                       const Need& need);

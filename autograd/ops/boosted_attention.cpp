@@ -211,7 +211,6 @@ void check_weight(std::string_view op, const Tensors& in, const AttentionLayout&
 void check_layer(std::string_view op, const Tensors& in, const AttentionLayerArgs& a, const AttentionLayout& at) {
   BG_CHECK(a.rounds >= 1, op, "bad number of rounds", str(a.rounds), "1 or more");
   BG_CHECK(a.heads >= 1, op, "bad number of heads", str(a.heads), "1 or more");
-  BG_CHECK(in.size() == at.inputs.size(), op, "wrong number of inputs", str(in.size()), str(at.inputs.size()));
   const Tensor& x = in[0];
   BG_CHECK(x.defined() && x.rank() == 3 && is_float(x.dtype()), op, "bad x",
            x.defined() ? str(x.dtype(), " ", x.shape()) : "no data", "a floating (B, T, d)");

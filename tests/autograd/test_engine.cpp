@@ -1,6 +1,8 @@
 // The engine: accumulation, retain_graph, grad(), hooks, versions, deep graphs, checkpointing, anomaly mode.
 #include "autograd/checkpoint.h"
 #include "autograd/engine.h"
+#include "autograd/jvp.h"
+#include "autograd/ops/boosted_attention.h"
 #include "autograd/ops/matmul.h"
 #include "autograd/ops/select.h"
 #include "tests/catch.h"
@@ -225,6 +227,91 @@ TEST_CASE("checkpoint gives the same gradients and names a parameter that was no
   const Var g = grad({sum(checkpoint(f, {x}, {w})[0])}, {x}, {}, {.create_graph = true})[0];
   const Var g2 = grad({sum(f({x})[0])}, {x}, {}, {.create_graph = true})[0];
   CHECK(num::max_abs(num::sub(grad({sum(g * g)}, {w})[0].value(), grad({sum(g2 * g2)}, {w})[0].value())) < 1e-12);
+}
+
+TEST_CASE("checkpoint under create_graph: listed parameters get their gradients, forgotten ones are named") {
+  Var x = leaf({3}), w = leaf({2});
+  auto f = [&](const Vars& in) { return Vars{in[0] * w}; };
+  for (const bool graph : {false, true}) {
+    const Vars g = grad({checkpoint(f, {x}, {w})[0]}, {x, w}, {}, {.create_graph = graph});
+    CHECK(g[0].item() == 2);
+    CHECK(g[1].item() == 3);
+    CHECK_THROWS_WITH(grad({checkpoint(f, {x})[0]}, {x}, {}, {.create_graph = graph}),
+                      Contains("[checkpoint]") && Contains("was not listed") && Contains("(b) of mul"));
+  }
+  auto through = [](const Vars& in) {
+    return checkpoint([b = in[1]](const Vars& a) { return Vars{a[0] * b}; }, {in[0]}, {in[1]});
+  };
+  const Jvp j = jvp(through, {x.value(), w.value()}, {Tensor::of<double>({1}, {1}), Tensor::of<double>({1}, {1})});
+  CHECK(j.tangents[0].item() == 5);
+  // second derivatives, one checkpoint in another: d2/dx dw of (x w^2)^2 is 8 x w^3
+  auto inner = [&](const Vars& in) { return Vars{checkpoint(f, {in[0]}, {w})[0] * w}; };
+  const Var y = checkpoint([&](const Vars& in) { return Vars{square(inner(in)[0])}; }, {x}, {w})[0];
+  const Var dx = grad({y}, {x}, {}, {.create_graph = true})[0];
+  CHECK(dx.item() == 2 * 3 * 16);
+  CHECK(grad({dx}, {w})[0].item() == 8 * 3 * 8);
+}
+
+TEST_CASE("checkpoint counts each path once, however its inputs and parameters hang together") {
+  for (const bool graph : {false, true}) {
+    auto gradients = [&](const Var& y, const Vars& of) {
+      std::vector<double> g;
+      for (const Var& v : grad({y}, of, {}, {.create_graph = graph})) g.push_back(v.item());
+      return g;
+    };
+    Var x = leaf({3}), w = leaf({2});
+    for (const bool twice : {false, true}) {
+      const Var h = w * 2;                                             // a parameter that was computed from another
+      auto both = [&](const Vars& in) { return Vars{in[0] * w * h}; };  // 2 x w^2
+      const Var y = checkpoint(both, {x}, twice ? Vars{h, w, w} : Vars{w, h})[0];
+      CHECK(gradients(y, {x, w}) == std::vector<double>{8, 24});
+    }
+    const Var z = x * w;                                             // an input that was computed from a parameter
+    auto product = [&](const Vars& in) { return Vars{in[0] * w}; };  // x w^2
+    CHECK(gradients(checkpoint(product, {z}, {w})[0], {x, w}) == std::vector<double>{4, 12});
+    auto cube = [&](const Vars& in) { return Vars{in[0] * in[1] * x}; };  // an input given twice, and captured
+    CHECK(gradients(checkpoint(cube, {x, x}, {x})[0], {x}) == std::vector<double>{27});
+  }
+}
+
+TEST_CASE("checkpoint runs a parameter's hook once, on the complete gradient") {
+  Var x = leaf({3}), w = leaf({2});
+  w.add_hook([](const Tensor& g) { return num::scale(g, 10); });
+  sum(checkpoint([&](const Vars& in) { return Vars{in[0] * w}; }, {x}, {w})[0] + w).backward();
+  CHECK(w.grad().flat(0) == 40);
+}
+
+TEST_CASE("a gradient that an op says is zero gives its leaf zeros, and the leaves behind it") {
+  Rng r(5);
+  Sample<AttentionLayerArgs> s = attention::layer_sample(r, "", {.heads = 2, .rounds = 2}, {});
+  const size_t key_bias = static_cast<size_t>(attention_layout(s.args).rounds[1].b_k);
+  const Var half(Tensor::randn(s.inputs[key_bias].shape(), r, DType::f64), true);
+  Vars in;
+  for (const Tensor& t : s.inputs) in.emplace_back(t, true);
+  const Var direct = in[static_cast<size_t>(attention_layout(s.args).rounds[0].b_k)];
+  in[key_bias] = half * 2;
+  int calls = 0;
+  Var(direct).add_hook([&](const Tensor& g) {
+    ++calls;
+    CHECK(num::max_abs(g) == 0);
+    return Tensor();
+  });
+  sum(square(boosted_attention(in, s.args))).backward();
+  for (const Var& zero : {direct, half}) {
+    REQUIRE(zero.grad().defined());
+    CHECK(zero.grad().shape() == zero.shape());
+    CHECK(num::max_abs(zero.grad()) == 0);
+  }
+  CHECK(calls == 1);
+  Var apart = leaf({1});  // what the output does not depend on stays without
+  sum(leaf({2}) * 2 + apart.detach()).backward();
+  CHECK(!apart.grad().defined());
+  // a leaf with another path keeps what came along that
+  Var shared(s.inputs[key_bias], true);
+  in[key_bias] = shared;
+  const Var y = sum(boosted_attention(in, s.args));
+  (y + sum(shared * 3)).backward();
+  CHECK(shared.grad().flat(0) == 3);
 }
 
 TEST_CASE("bad calls say what is wrong") {

@@ -65,7 +65,7 @@ void add_row(int64_t n, const T* from, T* to) {
 }
 
 bool worth_packing(int64_t m, int64_t n, int64_t k) {
-  return m * n * k >= kSmallProduct && m >= kLeastRows && n >= kLeastCols && k >= kLeastDepth &&
+  return multiply_adds(m, n, k) >= kSmallProduct && m >= kLeastRows && n >= kLeastCols && k >= kLeastDepth &&
          kernels::packed_gemm_available();
 }
 
@@ -95,7 +95,7 @@ struct Plan {
 template <class T>
 Plan plan_for(int64_t batch, int64_t m, int64_t n, int64_t k) {
   const bool packed = worth_packing(m, n, k);
-  if (m * n * k < kSmallProduct) return {packed, m, n, k};
+  if (multiply_adds(m, n, k) < kSmallProduct) return {packed, m, n, k};
   // Rows and columns by the sides of register tiles, so that none is cut. Enough tiles to go round among workers:
   // equal ones, since the last to finish sets the time.
   constexpr int64_t kEnough = 8, kUnitRows = 12;

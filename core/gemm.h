@@ -16,6 +16,11 @@ namespace bg {
 /// Whether an operand is used as stored or transposed.
 enum class Trans { no, yes };
 
+/// Of an (m, k) x (k, n) product, as a double: three sizes that BLAS takes may overflow an integer.
+inline double multiply_adds(int64_t m, int64_t n, int64_t k) {
+  return static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+}
+
 /// C = alpha op(A) op(B) + beta C, with op(A) (m, k), op(B) (k, n), C (m, n), row-major.
 ///
 /// lda is the row stride of A as stored: (m, k) for Trans::no, (k, m) for Trans::yes; likewise ldb, ldc. beta = 0

@@ -35,16 +35,11 @@ void for_lines(const Lines& l, F f) {
   });
 }
 
-Shape with_size(Shape shape, int dim, int64_t size) {
-  shape[dim] = size;
-  return shape;
-}
-
 // The indices as contiguous i64, checked against the shape that holds them.
 Tensor checked_index(std::string_view op, const Tensor& index, const Shape& shape, int dim) {
   const Tensor checked = checked_indices(op, "index", index, shape[dim]);
   const bool shared = index.rank() == 1 && shape.rank() != 1;
-  BG_CHECK(shared || (index.rank() == shape.rank() && with_size(index.shape(), dim, shape[dim]) == shape), op,
+  BG_CHECK(shared || (index.rank() == shape.rank() && index.shape().with_size(dim, shape[dim], op) == shape), op,
            "the index has a wrong shape", str(index.shape(), " for ", shape),
            str("(k,) or the same but for dimension ", dim));
   return checked;
@@ -55,7 +50,7 @@ Tensor arg_extreme(std::string_view op, const Tensor& x, int dim) {
   dim = x.shape().dim(dim, op);
   const Lines l(x.shape(), dim);
   BG_CHECK(l.n > 0, op, "no elements to choose from", str("shape ", x.shape(), ", dimension ", dim), "size 1 or more");
-  Tensor best = Tensor::empty(with_size(x.shape(), dim, 1), DType::i64);
+  Tensor best = Tensor::empty(x.shape().with_size(dim, 1, op), DType::i64);
   int64_t* out = best.mutable_data<int64_t>(op);
   dispatch_float(op, x.dtype(), [&]<class T>() {
     const Tensor whole = x.contiguous();
@@ -112,7 +107,7 @@ Tensor gather(const Tensor& x, int dim, const Tensor& index) {
   const bool shared = ix.rank() != x.rank();
   const int64_t count = ix.size(shared ? 0 : dim);
   const Lines l(x.shape(), dim);
-  Tensor y = Tensor::empty(with_size(x.shape(), dim, count), x.dtype());
+  Tensor y = Tensor::empty(x.shape().with_size(dim, count, op), x.dtype());
   const int64_t* at = ix.data<int64_t>();
   dispatch_float(op, x.dtype(), [&]<class T>() {
     const T* px = from.data<T>();
@@ -138,8 +133,8 @@ Tensor scatter_add(const Tensor& x, int dim, const Tensor& index, const Shape& s
   const Tensor ix = checked_index(op, index, shape, dim), from = x.contiguous();
   const bool shared = ix.rank() != shape.rank();
   const int64_t count = ix.size(shared ? 0 : dim);
-  BG_CHECK(x.shape() == with_size(shape, dim, count), op, "values do not fit the index", str(x.shape()),
-           str(with_size(shape, dim, count)));
+  BG_CHECK(x.shape() == shape.with_size(dim, count, op), op, "values do not fit the index", str(x.shape()),
+           str(shape.with_size(dim, count, op)));
   const Lines l(shape, dim);
   Tensor y = Tensor::zeros(shape, x.dtype());
   const int64_t* at = ix.data<int64_t>();
@@ -170,7 +165,7 @@ Tensor logsumexp(const Tensor& x, int dim) {
   constexpr std::string_view op = "logsumexp";
   dim = x.shape().dim(dim, op);
   const Tensor rows = x.transpose(dim, -1).contiguous();
-  Tensor y = Tensor::empty(with_size(rows.shape(), x.rank() - 1, 1), x.dtype());
+  Tensor y = Tensor::empty(rows.shape().with_size(x.rank() - 1, 1, op), x.dtype());
   dispatch_float(op, x.dtype(), [&]<class T>() {
     const T* from = rows.data<T>();
     T* out = y.mutable_data<T>(op);

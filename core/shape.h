@@ -1,4 +1,6 @@
-// Shapes and strides: up to eight sizes, kept inline so that a Tensor handle allocates nothing.
+// Shapes and strides: up to eight sizes, kept inline so that a Tensor handle allocates nothing. All arithmetic on sizes
+// is here, with its limits: sizes are 0 or more, and a tensor has fewer than 2^59 elements, so that element counts,
+// strides and byte counts of every dtype stay far from overflow.
 #pragma once
 
 #include <algorithm>
@@ -15,6 +17,7 @@ namespace bg {
 class Shape {
  public:
   static constexpr int kMaxRank = 8;
+  static constexpr int64_t kMaxElements = (int64_t{1} << 59) - 1;
 
   Shape() = default;
   Shape(std::initializer_list<int64_t> sizes) : Shape(std::span<const int64_t>(sizes.begin(), sizes.size())) {}
@@ -47,16 +50,16 @@ class Shape {
     std::copy(sizes_.begin() + at + 1, sizes_.begin() + rank_, sizes_.begin() + at);
     --rank_;
   }
-  int64_t numel() const {
-    int64_t n = 1;
-    for (int64_t s : *this) n *= s;
-    return n;
-  }
+  /// Number of elements. Throws in the name of `op` on a negative size, and where there would be more than kMaxElements
+  /// were every size of 0 a 1 (so that strides have the same bound).
+  int64_t numel(std::string_view op = "tensor") const { return product(rank_, op); }
   /// Rows of the tensor seen as a matrix along its last dimension; 1 for a scalar.
-  int64_t rows() const {
-    int64_t n = 1;
-    for (int i = 0; i < rank_ - 1; ++i) n *= sizes_[i];
-    return n;
+  int64_t rows() const { return product(std::max(rank_ - 1, 0), "tensor"); }
+  /// The same with one size replaced.
+  Shape with_size(int dim, int64_t size, std::string_view op) const {
+    Shape s = *this;
+    s[this->dim(dim, op)] = size;
+    return s;
   }
   /// The shape without its last size.
   Shape without_last() const {
@@ -80,38 +83,40 @@ class Shape {
   }
 
  private:
+  int64_t product(int dims, std::string_view op) const {
+    int64_t n = 1, without_zeros = 1;
+    for (int i = 0; i < dims; ++i) {
+      if (sizes_[i] < 0 || __builtin_mul_overflow(without_zeros, std::max<int64_t>(sizes_[i], 1), &without_zeros) ||
+          without_zeros > kMaxElements)
+        refuse(op);
+      n *= sizes_[i];
+    }
+    return n;
+  }
+  [[noreturn]] void refuse(std::string_view op) const;
+
   std::array<int64_t, kMaxRank> sizes_{};
   int rank_ = 0;
 };
 
-/// Strides (in elements) of a contiguous row-major tensor.
-inline Shape contiguous_strides(const Shape& shape) {
-  Shape strides = Shape::filled(shape.rank(), 1);
-  for (int i = shape.rank() - 2; i >= 0; --i) strides[i] = strides[i + 1] * std::max<int64_t>(shape[i + 1], 1);
-  return strides;
+/// The sum of sizes that are 0 or more; throws in the name of `op` when one is negative or the sum beyond any tensor.
+int64_t added_sizes(std::string_view op, std::initializer_list<int64_t> sizes);
+
+/// How many of begin, begin + step, ... lie below end; for begin <= end and step >= 1, however large.
+inline int64_t slice_count(int64_t begin, int64_t end, int64_t step) {
+  return (end - begin) / step + ((end - begin) % step != 0);
 }
+
+/// Strides (in elements) of a contiguous row-major tensor.
+Shape contiguous_strides(const Shape& shape);
 
 /// The index of the flat-th element in row-major order.
-inline Shape position_of(const Shape& shape, int64_t flat) {
-  Shape index = shape;
-  for (int d = shape.rank() - 1; d >= 0; --d) {
-    index[d] = flat % shape[d];
-    flat /= shape[d];
-  }
-  return index;
-}
+Shape position_of(const Shape& shape, int64_t flat);
 
-/// NumPy's broadcasting: align at the end, sizes must agree or be 1.
-inline Shape broadcast_shapes(const Shape& a, const Shape& b, std::string_view op) {
-  const int rank = std::max(a.rank(), b.rank());
-  Shape out = Shape::filled(rank, 1);
-  for (int i = 1; i <= rank; ++i) {
-    const int64_t x = i <= a.rank() ? a[a.rank() - i] : 1, y = i <= b.rank() ? b[b.rank() - i] : 1;
-    BG_CHECK(x == y || x == 1 || y == 1, op, "shapes do not broadcast", str(a, " and ", b),
-             str("equal sizes or 1 at dimension -", i), "reshape or unsqueeze one of them");
-    out[rank - i] = x == 1 ? y : x;
-  }
-  return out;
-}
+/// NumPy's broadcasting: align at the end, sizes must agree or be 1. The result's elements are counted, too.
+Shape broadcast_shapes(const Shape& a, const Shape& b, std::string_view op);
+
+/// `wanted` with its one size of -1, if any, filled in so that it has x's number of elements.
+Shape reshaped(const Shape& x, const Shape& wanted);
 
 }  // namespace bg

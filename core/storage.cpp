@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <limits>
@@ -84,6 +85,11 @@ std::byte* map_pages(size_t bytes) {
   return static_cast<std::byte*>(p);
 }
 
+[[noreturn]] void out_of_memory(size_t bytes, size_t live_bytes) {
+  fail("storage", "out of memory", str(bytes, " more bytes with ", live_bytes, " in use"), "free memory",
+       "a smaller batch or sequence");
+}
+
 // The freed blocks. Small ones are reused by best fit, at most a quarter larger than asked; large ones are page ranges.
 class BlockCache {
  public:
@@ -97,9 +103,7 @@ class BlockCache {
       trim(capacity);
       block = capacity < kLarge ? static_cast<std::byte*>(std::aligned_alloc(Storage::kAlignment, capacity))
                                 : map_pages(capacity);
-      if (!block)
-        fail("storage", "out of memory", str(bytes, " more bytes with ", stats_.live_bytes, " in use"), "free memory",
-             "a smaller batch or sequence");
+      if (!block) out_of_memory(bytes, stats_.live_bytes);
       ++stats_.system_allocations;
     }
     stats_.live_bytes += capacity;
@@ -176,24 +180,37 @@ BlockCache& cache() {
   return *c;
 }
 
+std::atomic<int64_t> allocations_to_failure{0};  // 0: none fails; see FailAllocation
+
 }  // namespace
 
 std::shared_ptr<Storage> Storage::make(size_t bytes) {
   BG_CHECK(bytes <= std::numeric_limits<size_t>::max() / 2, "storage", "more bytes than any machine has", str(bytes),
            "a size below 2^63");  // rounded up, it would wrap to a small one
   const size_t rounded = (std::max<size_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
-  size_t capacity = 0;
-  std::byte* data = cache().take(rounded, capacity);
+  if (allocations_to_failure.load(std::memory_order_relaxed) > 0 && allocations_to_failure.fetch_sub(1) == 1)
+    out_of_memory(rounded, memory_stats().live_bytes);
+  std::shared_ptr<Storage> block(new Storage(bytes));  // first: nothing is lost where this throws
+  block->data_ = cache().take(rounded, block->capacity_);
 #ifndef NDEBUG
-  std::memset(data, 0xFF, capacity);
+  std::memset(block->data_, 0xFF, block->capacity_);
 #endif
-  return std::shared_ptr<Storage>(new Storage(data, bytes, capacity));
+  return block;
 }
 
-Storage::~Storage() { cache().give(data_, capacity_); }
+Storage::~Storage() {
+  if (data_ != nullptr) cache().give(data_, capacity_);
+}
 
 MemoryStats memory_stats() { return cache().stats(); }
 void reset_peak_bytes() { cache().reset_peak(); }
 void release_cached_memory() { cache().release(); }
+
+FailAllocation::FailAllocation(int64_t n) {
+  BG_CHECK(n >= 1, "storage", "bad number of an allocation to fail", str(n), "1 or more");
+  allocations_to_failure = n;
+}
+FailAllocation::~FailAllocation() { allocations_to_failure = 0; }
+bool FailAllocation::happened() const { return allocations_to_failure <= 0; }
 
 }  // namespace bg

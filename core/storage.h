@@ -34,9 +34,9 @@ class Storage {
   }
 
  private:
-  Storage(std::byte* data, size_t bytes, size_t capacity) : data_(data), bytes_(bytes), capacity_(capacity) {}
-  std::byte* data_;
-  size_t bytes_, capacity_;
+  explicit Storage(size_t bytes) : bytes_(bytes) {}
+  std::byte* data_ = nullptr;
+  size_t bytes_, capacity_ = 0;
   uint64_t version_ = 0;
   std::string_view last_writer_ = "creation";
 };
@@ -50,5 +50,16 @@ struct MemoryStats {
 MemoryStats memory_stats();
 void reset_peak_bytes();
 void release_cached_memory();
+
+/// For tests: while one lives, the n-th block asked for from now on (1 is the next, those from the cache count too) is
+/// refused as when memory has run out. One at a time.
+class FailAllocation {
+ public:
+  explicit FailAllocation(int64_t n);
+  ~FailAllocation();
+  FailAllocation(const FailAllocation&) = delete;
+  FailAllocation& operator=(const FailAllocation&) = delete;
+  bool happened() const;
+};
 
 }  // namespace bg

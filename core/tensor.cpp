@@ -1,7 +1,10 @@
 #include "core/tensor.h"
 
+#include <charconv>
+#include <cmath>
 #include <cstring>
-#include <numeric>
+#include <limits>
+#include <optional>
 
 #include "core/elementwise.h"
 #include "core/rng.h"
@@ -9,16 +12,72 @@
 namespace bg {
 namespace {
 
+// Rounds once; a float that becomes an integer must fit it.
 template <class To, class From>
 To convert(From x) {
   if constexpr (std::is_same_v<To, From>)
     return x;
   else if constexpr (std::is_same_v<From, BF16>)
     return static_cast<To>(f32_from_bf16(x));
-  else if constexpr (std::is_same_v<To, BF16>)
-    return bf16_from_f32(static_cast<float>(x));
-  else
+  else if constexpr (!std::is_same_v<To, BF16>)
     return static_cast<To>(x);
+  else if constexpr (std::is_same_v<From, float>)
+    return bf16_from_f32(x);
+  else if constexpr (std::is_same_v<From, int64_t>)
+    return bf16_from_i64(x);
+  else
+    return bf16_from_f64(x);
+}
+
+// Whether x, without its fraction, is among an integer type's numbers.
+template <class To, class From>
+bool fits(From x) {
+  if constexpr (std::is_same_v<From, BF16>)
+    return fits<To>(f32_from_bf16(x));
+  else if constexpr (std::is_integral_v<From>)
+    return std::in_range<To>(x);
+  else  // not every limit of an integer type has a double of its own, but the power of two above it has
+    return std::trunc(x) >= std::numeric_limits<To>::min() &&
+           std::trunc(x) < -static_cast<double>(std::numeric_limits<To>::min());
+}
+
+// x as a double or int64_t that equals it; nothing when there is none.
+template <class To, class From>
+std::optional<To> exact(From x) {
+  if constexpr (std::is_same_v<From, BF16>) {
+    return exact<To>(f32_from_bf16(x));
+  } else if constexpr (std::is_integral_v<From> && std::is_same_v<To, double>) {
+    const double y = static_cast<double>(x);
+    return fits<int64_t>(y) && static_cast<int64_t>(y) == x ? std::optional(y) : std::nullopt;
+  } else if constexpr (std::is_integral_v<To> && !std::is_integral_v<From>) {
+    return fits<To>(x) && std::trunc(x) == x ? std::optional(static_cast<To>(x)) : std::nullopt;
+  } else {
+    return static_cast<To>(x);
+  }
+}
+
+template <class T>
+std::string number_text(T x) {
+  if constexpr (std::is_same_v<T, BF16>) {
+    return number_text(f32_from_bf16(x));
+  } else if constexpr (std::is_integral_v<T>) {
+    return std::to_string(x);
+  } else {
+    if (std::isnan(x)) return "nan";  // without the sign that it may have
+    char text[32];
+    return std::string(text, std::to_chars(text, text + sizeof(text), x, std::chars_format::general).ptr);
+  }
+}
+
+// The next value below a finite one.
+template <class T>
+T just_below(T x) {
+  if constexpr (std::is_same_v<T, BF16>) {
+    if (f32_from_bf16(x) == 0) return {0x8001};
+    return {static_cast<uint16_t>(x.bits >> 15 ? x.bits + 1 : x.bits - 1)};
+  } else {
+    return std::nextafter(x, -std::numeric_limits<T>::infinity());
+  }
 }
 
 // Offset of the i-th element in row-major order.
@@ -31,16 +90,30 @@ int64_t flat_offset(const Shape& shape, const Shape& strides, int64_t i) {
   return at;
 }
 
-void check_sizes(const Shape& shape) {
-  int64_t n = 1;
-  for (int64_t s : shape) {
-    BG_CHECK(s >= 0, "tensor", "negative size", str(shape), "sizes of 0 or more");
-    BG_CHECK(!__builtin_mul_overflow(n, std::max<int64_t>(s, 1), &n) && n < (int64_t{1} << 59), "tensor",
-             "too many elements", str(shape), "fewer than 2^59");
-  }
+// f.operator()<T>() for the floating dtypes, bf16 among them.
+template <class F>
+void dispatch_random(std::string_view op, DType dtype, F&& f) {
+  BG_CHECK(!is_index(dtype), op, "not a floating dtype", name_of(dtype), "f32, f64 or bf16", "Rng::below for integers");
+  if (dtype == DType::bf16)
+    f.template operator()<BF16>();
+  else
+    dispatch_float(op, dtype, f);
 }
 
 }  // namespace
+
+template <class T>
+T Scalar::as(std::string_view op) const {
+  if constexpr (std::is_integral_v<T>) {
+    const std::optional<int64_t> value = whole_ ? integer_ : exact<int64_t>(number_);
+    BG_CHECK(value && std::in_range<T>(*value), op, "the dtype does not have this value",
+             whole_ ? std::to_string(integer_) : number_text(number_),
+             str("a whole number that ", dtype_of<T>, " has room for"));
+    return static_cast<T>(*value);
+  } else {
+    return whole_ ? convert<T>(integer_) : convert<T>(number_);
+  }
+}
 
 Shape broadcast_strides(const Tensor& t, const Shape& shape) {
   Shape out = Shape::filled(shape.rank(), 0);
@@ -50,12 +123,12 @@ Shape broadcast_strides(const Tensor& t, const Shape& shape) {
 }
 
 Tensor Tensor::empty(const Shape& shape, DType dtype) {
-  check_sizes(shape);
+  const int64_t n = shape.numel();
   Tensor t;
   t.shape_ = shape;
   t.strides_ = contiguous_strides(shape);
   t.dtype_ = dtype;
-  t.storage_ = Storage::make(static_cast<size_t>(shape.numel() * size_of(dtype)));
+  t.storage_ = Storage::make(static_cast<size_t>(n * size_of(dtype)));
   return t;
 }
 
@@ -65,7 +138,7 @@ Tensor Tensor::zeros(const Shape& shape, DType dtype) {
   return t;
 }
 
-Tensor Tensor::full(const Shape& shape, double value, DType dtype) {
+Tensor Tensor::full(const Shape& shape, Scalar value, DType dtype) {
   Tensor t = empty(shape, dtype);
   t.fill(value, "full");
   return t;
@@ -73,9 +146,18 @@ Tensor Tensor::full(const Shape& shape, double value, DType dtype) {
 
 Tensor Tensor::arange(int64_t n, DType dtype) {
   BG_CHECK(n >= 0, "arange", "negative count", str(n), "0 or more");
-  std::vector<int64_t> values(n);
-  std::iota(values.begin(), values.end(), 0);
-  return of(std::move(values), Shape{n}).to(dtype);
+  return dispatch_any(dtype, [&]<class T>() {
+    int64_t last = std::numeric_limits<int64_t>::max();  // all whole numbers up to here are exact
+    if constexpr (std::is_integral_v<T>) last = std::numeric_limits<T>::max();
+    if constexpr (std::is_floating_point_v<T>) last = int64_t{1} << std::numeric_limits<T>::digits;
+    if constexpr (std::is_same_v<T, BF16>) last = 1 << 8;
+    BG_CHECK(n - 1 <= last, "arange", str(dtype, " does not have every whole number below n"), str(n),
+             str("at most ", last, " + 1"), "i64 or f64");
+    Tensor t = empty({n}, dtype);
+    T* to = t.mutable_data<T>("arange");
+    for (int64_t i = 0; i < n; ++i) to[i] = convert<T>(i);
+    return t;
+  });
 }
 
 template <class T>
@@ -96,15 +178,31 @@ Tensor Tensor::of(std::initializer_list<double> values, const Shape& shape, DTyp
 }
 
 Tensor Tensor::randn(const Shape& shape, Rng& rng, DType dtype, double stddev, double mean) {
-  std::vector<double> values(shape.numel());
-  for (double& v : values) v = mean + stddev * rng.normal();
-  return of(std::move(values), shape).to(dtype);
+  Tensor t;
+  dispatch_random("randn", dtype, [&]<class T>() {
+    t = empty(shape, dtype);
+    T* to = t.mutable_data<T>("randn");
+    for (int64_t i = 0, n = t.numel(); i < n; ++i) to[i] = convert<T>(mean + stddev * rng.normal());
+  });
+  return t;
 }
 
 Tensor Tensor::rand(const Shape& shape, Rng& rng, double low, double high, DType dtype) {
-  std::vector<double> values(shape.numel());
-  for (double& v : values) v = low + (high - low) * rng.uniform();
-  return of(std::move(values), shape).to(dtype);
+  Tensor t;
+  dispatch_random("rand", dtype, [&]<class T>() {
+    const T last = just_below(convert<T>(high));
+    const double width = high - low, bound = convert<double>(convert<T>(high));
+    BG_CHECK(std::isfinite(bound) && std::isfinite(width) && convert<double>(convert<T>(low)) < bound, "rand",
+             "no numbers to choose from", str("[", number_text(low), ", ", number_text(high), ") as ", dtype),
+             "low < high, both and their difference finite");
+    t = empty(shape, dtype);
+    T* to = t.mutable_data<T>("rand");
+    for (int64_t i = 0, n = t.numel(); i < n; ++i) {
+      const T value = convert<T>(low + width * rng.uniform());
+      to[i] = convert<double>(value) < bound ? value : last;  // rounding may reach the bound
+    }
+  });
+  return t;
 }
 
 bool Tensor::is_contiguous() const {
@@ -117,19 +215,38 @@ bool Tensor::is_contiguous() const {
   return true;
 }
 
-double Tensor::flat(int64_t i) const {
-  BG_CHECK(defined(), "tensor", "undefined tensor used", "no data", "a tensor with values");
-  BG_CHECK(i >= 0 && i < numel(), "tensor", "index out of range", str(i, " of shape ", shape_), str("below ", numel()));
-  const int64_t at = flat_offset(shape_, strides_, i);
-  return dispatch_any(dtype_, [&]<class T>() { return convert<double>(data<T>()[at]); });
+namespace {
+
+// f(the i-th element in row-major order).
+template <class F>
+auto with_element(const Tensor& t, int64_t i, F f) {
+  BG_CHECK(t.defined(), "tensor", "undefined tensor used", "no data", "a tensor with values");
+  BG_CHECK(i >= 0 && i < t.numel(), "tensor", "index out of range", str(i, " of shape ", t.shape()),
+           str("below ", t.numel()));
+  const int64_t at = flat_offset(t.shape(), t.strides(), i);
+  return dispatch_any(t.dtype(), [&]<class T>() { return f(t.data<T>()[at]); });
 }
 
-double Tensor::item() const {
+}  // namespace
+
+template <class T>
+T Tensor::flat(int64_t i) const {
+  return with_element(*this, i, [&](auto x) {
+    const std::optional<T> value = exact<T>(x);
+    BG_CHECK(value, "tensor", str("a value has no exact ", dtype_of<T>), str(number_text(x), " in ", dtype_),
+             str("one that ", dtype_of<T>, " has"), dtype_ == DType::i64 ? "item<int64_t>()" : "item()");
+    return *value;
+  });
+}
+
+template <class T>
+T Tensor::item() const {
   BG_CHECK(numel() == 1, "item", "not a single value", str("shape ", shape_), "one element", "sum() or mean() first");
-  return flat(0);
+  return flat<T>(0);
 }
 
-double Tensor::at(std::initializer_list<int64_t> index) const {
+template <class T>
+T Tensor::at(std::initializer_list<int64_t> index) const {
   BG_CHECK(static_cast<int>(index.size()) == rank(), "at", "wrong number of indices", str(index.size()),
            str(rank(), " for shape ", shape_));
   int64_t flat_index = 0;
@@ -139,8 +256,15 @@ double Tensor::at(std::initializer_list<int64_t> index) const {
              str("below ", shape_[d]));
     flat_index = flat_index * shape_[d++] + i;
   }
-  return flat(flat_index);
+  return flat<T>(flat_index);
 }
+
+template double Tensor::flat(int64_t) const;
+template int64_t Tensor::flat(int64_t) const;
+template double Tensor::item() const;
+template int64_t Tensor::item() const;
+template double Tensor::at(std::initializer_list<int64_t>) const;
+template int64_t Tensor::at(std::initializer_list<int64_t>) const;
 
 template <class T>
 std::vector<T> Tensor::to_vector() const {
@@ -152,11 +276,15 @@ template std::vector<double> Tensor::to_vector() const;
 template std::vector<int32_t> Tensor::to_vector() const;
 template std::vector<int64_t> Tensor::to_vector() const;
 
+std::string Tensor::element_text(int64_t i) const {
+  return with_element(*this, i, [](auto x) { return number_text(x); });
+}
+
 std::string Tensor::to_string() const {
   if (!defined()) return "undefined";
   constexpr int64_t kShown = 8;
   std::string out = str(dtype_, " ", shape_, " [");
-  for (int64_t i = 0; i < std::min(numel(), kShown); ++i) out += str(i ? ", " : "", flat(i));
+  for (int64_t i = 0; i < std::min(numel(), kShown); ++i) out += (i ? ", " : "") + element_text(i);
   return out + (numel() > kShown ? ", ...]" : "]");
 }
 
@@ -202,8 +330,8 @@ Tensor Tensor::slice(int dim, int64_t begin, int64_t end, int64_t step) const {
   BG_CHECK(begin >= 0 && begin <= end && end <= shape_[dim], "slice", "range out of bounds",
            str("[", begin, ", ", end, ") at dimension ", dim, " of shape ", shape_), str("0 to ", shape_[dim]));
   Shape shape = shape_, strides = strides_;
-  shape[dim] = (end - begin + step - 1) / step;
-  strides[dim] *= step;
+  shape[dim] = slice_count(begin, end, step);
+  if (shape[dim] > 1) strides[dim] *= step;  // then step is below the size, and the product within the tensor
   return view(shape, strides, offset_ + begin * strides_[dim]);
 }
 
@@ -240,25 +368,7 @@ Tensor Tensor::expand(const Shape& shape) const {
 }
 
 Tensor Tensor::reshape(const Shape& wanted) const {
-  Shape shape = wanted;
-  int free_dim = -1;
-  int64_t known = 1;
-  for (int d = 0; d < shape.rank(); ++d) {
-    if (shape[d] == -1) {
-      BG_CHECK(free_dim < 0, "reshape", "more than one free size", str(wanted), "at most one -1");
-      free_dim = d;
-    } else {
-      known *= shape[d];
-    }
-  }
-  if (free_dim >= 0) {
-    BG_CHECK(known > 0 && numel() % known == 0, "reshape", "sizes do not divide", str(shape_, " into ", wanted),
-             str("a shape with ", numel(), " elements"));
-    shape[free_dim] = numel() / known;
-  }
-  check_sizes(shape);
-  BG_CHECK(shape.numel() == numel(), "reshape", "number of elements differs", str(shape_, " into ", shape),
-           str("a shape with ", numel(), " elements"));
+  const Shape shape = reshaped(shape_, wanted);
   if (is_contiguous()) return view(shape, contiguous_strides(shape), offset_);
   return contiguous().reshape(shape);
 }
@@ -302,12 +412,33 @@ bool is_transposed(const Shape& shape, const Shape& to, const Shape& from) {
          std::min(shape[last - 1], shape[last]) >= kWorthwhile;
 }
 
+template <class To, class From>
+void check_fits(const Tensor& src, std::string_view writer) {
+  const From* from = src.data<From>();
+  walk<1>(src.shape(), {src.strides()}, [&](auto at, int64_t n, auto step) {
+    for (int64_t i = 0; i < n; ++i) {
+      const From x = from[at[0] + i * step[0]];
+      BG_CHECK(fits<To>(x), writer, str("a value does not fit ", dtype_of<To>), number_text(x),
+               str(std::numeric_limits<To>::min(), " to ", std::numeric_limits<To>::max()));
+    }
+  });
+}
+
 }  // namespace
+
+bool overlaps(const Tensor& dst, const Tensor& src) {
+  if (!dst.defined() || !dst.same_storage(src) || dst.numel() == 0 || src.numel() == 0) return false;
+  if (dst.offset() == src.offset() && dst.shape() == src.shape() && dst.strides() == src.strides()) return false;
+  const auto last = [](const Tensor& t) { return t.offset() + flat_offset(t.shape(), t.strides(), t.numel() - 1); };
+  return dst.offset() <= last(src) && src.offset() <= last(dst);
+}
 
 void Tensor::copy_from(const Tensor& src, std::string_view writer) {
   BG_CHECK(shape_ == src.shape_, "copy", "shapes differ", str(src.shape_, " into ", shape_), "equal shapes");
+  if (overlaps(*this, src)) return copy_from(src.clone(), writer);
   dispatch_any(dtype_, [&]<class To>() {
     dispatch_any(src.dtype_, [&]<class From>() {
+      if constexpr (std::is_integral_v<To> && !std::is_same_v<To, From>) check_fits<To, From>(src, writer);
       To* to = mutable_data<To>(writer);
       const From* from = src.data<From>();
       if constexpr (std::is_same_v<To, From>)
@@ -325,10 +456,10 @@ void Tensor::copy_from(const Tensor& src, std::string_view writer) {
   });
 }
 
-void Tensor::fill(double value, std::string_view writer) {
+void Tensor::fill(Scalar value, std::string_view writer) {
   dispatch_any(dtype_, [&]<class T>() {
+    const T v = value.as<T>(writer);
     T* to = mutable_data<T>(writer);
-    const T v = convert<T>(value);
     walk<1>(shape_, {strides_}, [&](auto at, int64_t n, auto step) {
       for (int64_t i = 0; i < n; ++i) to[at[0] + i * step[0]] = v;
     });

@@ -45,6 +45,7 @@ void add_into(Tensor& dst, const Tensor& src) {
   check_same_float("add_into", dst, src);
   BG_CHECK(dst.shape() == src.shape(), "add_into", "shapes differ", str(src.shape(), " into ", dst.shape()),
            "equal shapes");
+  if (overlaps(dst, src)) return add_into(dst, src.clone());
   dispatch_float("add_into", dst.dtype(), [&]<class T>() {
     T* to = dst.mutable_data<T>("add_into");
     const T* from = src.data<T>();
@@ -208,7 +209,8 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
       gemm<T>(oa.trans, ob.trans, m, n, k, T{1}, oa.t.data<T>(), oa.ld, ob.t.data<T>(), ob.ld, T{0}, py, n);
       return;
     }
-    parallel_for(count, std::max<int64_t>(1, (1 << 18) / std::max<int64_t>(1, m * n * k)), [&](int64_t b0, int64_t e) {
+    const int64_t grain = static_cast<int64_t>((1 << 18) / multiply_adds(m, n, k));
+    parallel_for(count, std::max<int64_t>(1, grain), [&](int64_t b0, int64_t e) {
       for (int64_t i = b0; i < e; ++i) {
         int64_t at_a = 0, at_b = 0, rest = i;
         for (int d = batch.rank() - 1; d >= 0; --d) {

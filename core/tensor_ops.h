@@ -15,7 +15,7 @@ Tensor mul(const Tensor& a, const Tensor& b);
 Tensor div(const Tensor& a, const Tensor& b);
 Tensor scale(const Tensor& a, double factor);
 
-/// dst += src, same shape and dtype, in place (dst contiguous).
+/// dst += src, same shape and dtype, in place. The source may share memory with dst: it is read as it was before.
 void add_into(Tensor& dst, const Tensor& src);
 
 /// Sum over dimensions (all when empty), accumulated in double over fixed chunks: the same bits for any thread count.

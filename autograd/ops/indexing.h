@@ -38,7 +38,7 @@ struct Gather {
   static Arrs<S> reference(const Arrs<S>& in, const Args& a) {
     const bool shared = in[1].shape.rank() != in[0].shape.rank();
     const int64_t count = in[1].shape[shared ? 0 : in[1].shape.dim(a.dim, name)];
-    Arr<S> y(detail::with_size(in[0].shape, a.dim, count, name));
+    Arr<S> y(in[0].shape.with_size(a.dim, count, name));
     detail::for_indexed(in[0].shape, a.dim, in[1], [&](int64_t i, int64_t k) { y[k] = in[0][i]; });
     return {y};
   }

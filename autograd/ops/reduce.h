@@ -186,7 +186,7 @@ struct LogSumExp {
 
  private:
   static Shape kept(const Backward<Var, Args>& b) {  // y's shape with the dimension as 1
-    return detail::with_size(b.input_shape(0), b.args.dim, 1, name);
+    return b.input_shape(0).with_size(b.args.dim, 1, name);
   }
 };
 inline Var logsumexp(const Var& x, int dim, bool keepdim = false) { return apply<LogSumExp>({dim, keepdim}, {x})[0]; }

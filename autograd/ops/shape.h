@@ -112,7 +112,7 @@ struct Range {
   int dim = 0;
   int64_t begin = 0, end = 0, step = 1;
 
-  int64_t count() const { return (end - begin + step - 1) / step; }
+  int64_t count() const { return slice_count(begin, end, step); }
 };
 
 namespace detail {
@@ -129,11 +129,6 @@ void for_range(const Shape& whole, const Range& range, F f) {
       for (int64_t i = 0; i < inner; ++i) f(first + p * inner + i, k++);
 }
 
-inline Shape with_size(Shape shape, int dim, int64_t size, std::string_view op) {
-  shape[shape.dim(dim, op)] = size;
-  return shape;
-}
-
 }  // namespace detail
 
 Var slice(const Var& x, int dim, int64_t begin, int64_t end, int64_t step = 1);
@@ -147,7 +142,7 @@ struct Slice {
 
   template <class S>
   static Arrs<S> reference(const Arrs<S>& in, const Args& a) {
-    Arr<S> y(detail::with_size(in[0].shape, a.dim, a.count(), name));
+    Arr<S> y(in[0].shape.with_size(a.dim, a.count(), name));
     detail::for_range(in[0].shape, a, [&](int64_t i, int64_t k) { y[k] = in[0][i]; });
     return {y};
   }
@@ -189,18 +184,21 @@ struct Place {
 
     Range range(const Shape& x) const {
       const int64_t n = x[x.dim(dim, name)];
+      BG_CHECK(begin >= 0 && begin <= size && step >= 1 && slice_count(begin, size, step) >= n, name,
+               "range out of bounds", str(n, " from ", begin, " on by steps of ", step, " into size ", size),
+               "0 <= begin, step of 1 or more, and room for all");
       return {dim, begin, n == 0 ? begin : begin + (n - 1) * step + 1, step};
     }
   };
 
   template <class S>
   static Arrs<S> reference(const Arrs<S>& in, const Args& a) {
-    Arr<S> y(detail::with_size(in[0].shape, a.dim, a.size, name));
+    Arr<S> y(in[0].shape.with_size(a.dim, a.size, name));
     detail::for_range(y.shape, a.range(in[0].shape), [&](int64_t i, int64_t k) { y[i] = in[0][k]; });
     return {y};
   }
   static Tensor forward(Saved&, const Tensors& in, const Args& a) {
-    Tensor y = Tensor::zeros(detail::with_size(in[0].shape(), a.dim, a.size, name), in[0].dtype());
+    Tensor y = Tensor::zeros(in[0].shape().with_size(a.dim, a.size, name), in[0].dtype());
     const Range r = a.range(in[0].shape());
     y.slice(r.dim, r.begin, r.end, r.step).copy_from(in[0], name);
     return y;
@@ -227,7 +225,7 @@ inline Var place(const Var& x, int dim, int64_t begin, int64_t size, int64_t ste
 }
 /// Zeros around one dimension.
 inline Var pad(const Var& x, int dim, int64_t before, int64_t after) {
-  return place(x, dim, before, before + x.size(dim) + after);
+  return place(x, dim, before, added_sizes("pad", {before, x.size(dim), after}));
 }
 
 Vars split(const Var& x, std::vector<int64_t> sizes, int dim);
@@ -249,7 +247,7 @@ struct Concat {
   static Arrs<S> reference(const Arrs<S>& in, const Args& a) {
     int64_t total = 0, begin = 0;
     for (const Arr<S>& x : in) total += x.shape[x.shape.dim(a.dim, name)];
-    Arr<S> y(detail::with_size(in[0].shape, a.dim, total, name));
+    Arr<S> y(in[0].shape.with_size(a.dim, total, name));
     for (const Arr<S>& x : in) {
       const int64_t n = x.shape[x.shape.dim(a.dim, name)];
       detail::for_range(y.shape, {a.dim, begin, begin + n}, [&](int64_t i, int64_t k) { y[i] = x[k]; });
@@ -263,12 +261,12 @@ struct Concat {
     for (size_t i = 0; i < in.size(); ++i) {
       const int64_t n = in[i].size(a.dim);
       BG_CHECK(in[i].rank() == in[0].rank() && in[i].dtype() == in[0].dtype() &&
-                   detail::with_size(in[0].shape(), a.dim, n, name) == in[i].shape(),
+                   in[0].shape().with_size(a.dim, n, name) == in[i].shape(),
                name, str("input ", i, " does not fit input 0"), str(in[i].dtype(), " ", in[i].shape()),
                str(in[0].dtype(), " ", in[0].shape(), " but for dimension ", a.dim));
-      total += n;
+      total = added_sizes(name, {total, n});
     }
-    Tensor y = Tensor::empty(detail::with_size(in[0].shape(), a.dim, total, name), in[0].dtype());
+    Tensor y = Tensor::empty(in[0].shape().with_size(a.dim, total, name), in[0].dtype());
     for (const Tensor& x : in) {
       y.slice(a.dim, begin, begin + x.size(a.dim)).copy_from(x, name);
       begin += x.size(a.dim);

@@ -46,7 +46,7 @@ TEST_CASE("place and pad put a tensor into zeros") {
   CHECK(values(place(x, 0, 0, 3, 2)) == Values{0, 1, 0, 0, 2, 3});
   CHECK(gradient(pad(x, 1, 1, 2), x) == Values{2, 3, 7, 8});
   CHECK_THROWS_WITH(place(x, 0, 2, 3), Contains("out of bounds"));
-  CHECK_THROWS_WITH(pad(x, 0, -1, 0), Contains("out of bounds"));
+  CHECK_THROWS_WITH(pad(x, 0, -1, 0), Contains("[pad] negative size"));
 }
 
 TEST_CASE("copies of transposed views: every element, for sizes around the blocks and batches of matrices") {
@@ -219,4 +219,26 @@ TEST_CASE("[R22] logsumexp: large values, and a row of -infinity with zero gradi
     CHECK(close(logsumexp(Var(Tensor::zeros({1000, 3}, t)), 0).value().flat(2), std::log(1000.0), 1e-6));
   }
   CHECK(logsumexp(counting({2, 0}), 1).value().to_vector<double>() == Values{-inf, -inf});
+}
+
+TEST_CASE("slices, places and pads of sizes and steps that no tensor has") {
+  const int64_t most = std::numeric_limits<int64_t>::max();
+  const Var x = counting({5});
+  for (const int64_t step : {most, most - 2}) {
+    const Var y = slice(x, 0, 0, 5, step);
+    CHECK(y.value().to_vector<double>() == std::vector<double>{0});
+    CHECK(grad({sum(y)}, {x})[0].value().to_vector<double>() == std::vector<double>{1, 0, 0, 0, 0});
+    CHECK(place(y, 0, 2, 4, step).value().to_vector<double>() == std::vector<double>{0, 0, 0, 0});
+    CHECK_THROWS_WITH(place(x, 0, 0, 9, step), Contains("[place] range out of bounds"));
+  }
+  CHECK_THROWS_WITH(place(x, 0, -1, 9), Contains("[place] range out of bounds"));
+  CHECK_THROWS_WITH(place(x, 0, 5, 9), Contains("[place] range out of bounds"));
+  CHECK_THROWS_WITH(place(x, 0, 0, 9, 0), Contains("[place] range out of bounds"));
+  CHECK_THROWS_WITH(place(x, 0, 0, -9), Contains("negative size"));
+  CHECK_THROWS_WITH(pad(x, 0, -1, 2), Contains("[pad] negative size"));
+  CHECK_THROWS_WITH(pad(x, 0, most, most), Contains("[pad] sizes add up to too many"));
+  CHECK_THROWS_WITH(expand(x, {int64_t{1} << 57, 5}), Contains("[expand] too many elements"));
+  CHECK_THROWS_WITH(reshape(x, {-5}), Contains("[reshape] negative size"));
+  const Var wide = expand(sum(x), {int64_t{1} << 58});
+  CHECK_THROWS_WITH(concat({wide, wide}, 0), Contains("too many elements") || Contains("add up to too many"));
 }

@@ -5,7 +5,7 @@
 #include "core/error.h"
 #include "core/rng.h"
 #include "core/storage.h"
-#include "tests/catch.h"
+#include "tests/match.h"
 
 using namespace bg;
 
@@ -81,4 +81,21 @@ TEST_CASE("storage: blocks never overlap, are aligned and keep their bytes, and 
 
 TEST_CASE("storage: sizes that no machine has are refused and do not wrap to small ones") {
   for (size_t bytes : {~size_t{0}, ~size_t{0} / 2 + 1, ~size_t{0} - 63}) CHECK_THROWS_AS(Storage::make(bytes), Error);
+}
+
+TEST_CASE("storage: an allocation fails when a test wants it to, from the cache too") {
+  const size_t live = memory_stats().live_bytes;
+  for (const int64_t n : {1, 3}) {
+    const FailAllocation failure(n);
+    for (int64_t i = 1; i < n; ++i) CHECK_NOTHROW(Storage::make(100));
+    CHECK(!failure.happened());
+    CHECK_THROWS_WITH(Storage::make(100), Contains("[storage] out of memory"));
+    CHECK(failure.happened());
+    CHECK_NOTHROW(Storage::make(100));  // once
+  }
+  { const FailAllocation not_reached(2); }
+  CHECK_NOTHROW(Storage::make(100));
+  CHECK_NOTHROW(Storage::make(100));
+  CHECK_THROWS_AS(FailAllocation(0), Error);
+  CHECK(memory_stats().live_bytes == live);
 }

@@ -75,6 +75,12 @@ Batch Batches::get(int64_t number) const {
   return batch;
 }
 
+bool Batches::predicts(int64_t token) const {
+  const int64_t place = token - 1, windows_end = sequences_ * options_.seq_len;  // window k predicts from k seq_len on
+  if (place < 0) return false;
+  return place < windows_end ? place % options_.seq_len < predictions_ : place < windows_end + rest_;
+}
+
 // First token of each row.
 std::vector<int64_t> Batches::starts_of(int64_t number) const {
   std::vector<int64_t> starts(static_cast<std::size_t>(options_.batch_size));

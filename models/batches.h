@@ -53,6 +53,9 @@ class Batches {
   /// number >= per_epoch().
   Batch get(int64_t number) const;
 
+  /// Whether an in-order pass predicts this token of the stream. None of it is predicted twice.
+  bool predicts(int64_t token) const;
+
  private:
   std::vector<int64_t> starts_of(int64_t number) const;
   const std::vector<int64_t>& order_of_epoch(int64_t epoch) const;

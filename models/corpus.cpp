@@ -68,17 +68,4 @@ Corpus load_corpus(const fs::path& path) {
   return divide(load_text(path), path);
 }
 
-std::size_t count_words(std::string_view text) {
-  std::size_t words = 0;
-  bool inside = false;
-  for (std::size_t i = 0; i < text.size();) {
-    const Character c = character_at(text, i);
-    const bool space = c.kind == CharClass::space;
-    words += !space && !inside;
-    inside = !space;
-    i += c.bytes;
-  }
-  return words;
-}
-
 }  // namespace bg

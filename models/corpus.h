@@ -32,7 +32,4 @@ struct Corpus {
 /// UTF-8 or too short to divide.
 Corpus load_corpus(const std::filesystem::path& path);
 
-/// Words between white space, for perplexity per word. `text` must be valid UTF-8.
-std::size_t count_words(std::string_view text);
-
 }  // namespace bg

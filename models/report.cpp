@@ -105,6 +105,9 @@ class ReportMaker {
       run.best_step = run.log.results->best_step;
       run.valid = run.log.results->valid_best;
       run.test = run.log.results->test;
+      if (!run.log.results->counted())
+        run.missing.push_back("No perplexities by word and byte: an older build counted the words and bytes of the "
+                              "whole text, and the text or the tokenizer of the run is not here.");
       return;
     }
     const CurvePoint* best = nullptr;
@@ -113,7 +116,8 @@ class ReportMaker {
     if (!best || !models_[i]) return;
     const std::string_view text = corpus(run.log.options.data).valid;
     run.best_step = best->step;
-    run.valid = count_evaluated(TokenStream(text, *models_[i]->tokenizer), text, run.log.options);
+    const Tokenizer& tokenizer = *models_[i]->tokenizer;
+    run.valid = count_evaluated(TokenStream(text, tokenizer), tokenizer, text, run.log.options);
     run.valid->loss = *best->val_loss;
   } catch (const Error& e) {
     report_.runs[i].missing.push_back(str("No perplexities: ", e.what()));

@@ -132,8 +132,9 @@ class Page {
 
   static std::string perplexities(const std::optional<Evaluation>& e) {
     if (!e) return "<td>-</td><td>-</td><td>-</td>";
-    return str("<td>", digits(e->token_ppl(), 2), "</td><td>", digits(e->word_ppl(), 1), "</td><td>",
-               digits(e->byte_ppl(), 3), "</td>");
+    const auto cell = [](const std::optional<double>& ppl, int places) { return ppl ? digits(*ppl, places) : "-"; };
+    return str("<td>", digits(e->token_ppl(), 2), "</td><td>", cell(e->word_ppl(), 1), "</td><td>",
+               cell(e->byte_ppl(), 3), "</td>");
   }
 
   static std::string row(const ReportedRun& r) {

@@ -30,21 +30,26 @@ double number_or(const json& j, const char* key, double otherwise) {
   return found != j.end() && found->is_number() ? found->get<double>() : otherwise;
 }
 
+// What results.json calls its words and bytes. Older builds counted the whole text and said nothing.
+constexpr const char* kCounts = "counts";
+constexpr const char* kPredicted = "predicted";
+
 json evaluation_json(const Evaluation& e) {
-  return {{"loss", e.loss},
-          {"tokens", e.tokens},
-          {"words", e.words},
-          {"bytes", e.bytes},
-          {"perplexity", e.token_ppl()},
-          {"word_perplexity", e.word_ppl()},
-          {"byte_perplexity", e.byte_ppl()}};
+  json j{{"loss", e.loss}, {"tokens", e.tokens}, {"perplexity", e.token_ppl()}};
+  if (!e.counted()) return j;
+  j["words"] = e.words;
+  j["bytes"] = e.bytes;
+  if (const auto ppl = e.word_ppl()) j["word_perplexity"] = *ppl;
+  j["byte_perplexity"] = *e.byte_ppl();
+  return j;
 }
 
-Evaluation evaluation_of(const json& j) {
+Evaluation evaluation_of(const json& j, bool counted) {
   const JsonFields f(j, "run", "an evaluation");
   Evaluation e;
   e.loss = f.number("loss", 0);
   e.tokens = f.whole("tokens", 1);
+  if (!counted) return e;
   e.words = f.whole("words", 0);
   e.bytes = f.whole("bytes", 1);
   return e;
@@ -60,6 +65,7 @@ json RunResults::to_json() const {
          {"valid_last", evaluation_json(valid_last)},
          {"valid_best", evaluation_json(valid_best)},
          {"step_seconds", step_seconds}};
+  if (counted()) j[kCounts] = kPredicted;
   if (test) j["test"] = evaluation_json(*test);
   if (peak_bytes) j["peak_bytes"] = *peak_bytes;
   return j;
@@ -72,10 +78,13 @@ RunResults RunResults::from_json(const json& j) {
   r.steps = f.whole("steps", 1);
   r.best_step = f.whole("best_step", 1);
   r.train_loss = f.number("train_loss", 0);
-  r.valid_last = evaluation_of(f.at("valid_last"));
-  r.valid_best = evaluation_of(f.at("valid_best"));
+  const bool counted = j.contains(kCounts);
+  BG_CHECK(!counted || j[kCounts] == kPredicted, "run", str("bad ", kCounts), j[kCounts].dump(), kPredicted,
+           "a newer build");
+  r.valid_last = evaluation_of(f.at("valid_last"), counted);
+  r.valid_best = evaluation_of(f.at("valid_best"), counted);
   r.step_seconds = f.number("step_seconds", 0);
-  if (j.contains("test")) r.test = evaluation_of(j["test"]);
+  if (j.contains("test")) r.test = evaluation_of(j["test"], counted);
   if (j.contains("peak_bytes")) r.peak_bytes = f.whole("peak_bytes", 0);
   BG_CHECK(r.best_step <= r.steps, "run", "bad best_step", str(r.best_step), str("at most ", r.steps));
   return r;
@@ -119,21 +128,63 @@ void check_whole(const RunLog& log) {
            str("step ", last ? str(*last) : "and validation of the end"), "a copy, or train the run again");
 }
 
+// Where the run's text lies now, and that it is the run's.
+Corpus corpus_of(const RunLog& log, const std::string& data) {
+  const std::string place = data.empty() ? log.options.data : data;
+  Corpus corpus = load_corpus(place);
+  if (const json now = text_facts(corpus); !same_text(now, log.text))
+    fail<UsageError>("run", str("the run in ", log.folder.string(), " was trained on another text"),
+                     str(place, " ", now.dump()), log.text.dump(), "--data with the text of the run");
+  return corpus;
+}
+
+// A folder that cannot be changed: its results are found anew each time.
+void try_to_write(const fs::path& folder, const RunResults& results) {
+  try {
+    write_results(folder, results);
+  } catch (const Error&) {
+  }
+}
+
+// Words and bytes of an older build's results, which are of the whole text, counted again from text and tokenizer.
+RunResults recounted(const RunLog& log, const std::string& data) {
+  RunResults r = *log.results;
+  const Corpus corpus = corpus_of(log, data);
+  const std::unique_ptr<Tokenizer> tokenizer = run_tokenizer(log.folder);
+  const auto count = [&](Evaluation& e, std::string_view text) {
+    Evaluation counts = count_evaluated(TokenStream(text, *tokenizer), *tokenizer, text, log.options);
+    BG_CHECK(counts.tokens == e.tokens, "run", str("the results of ", log.folder.string(), " are of another text"),
+             str(e.tokens, " predicted tokens"), str(counts.tokens));
+    counts.loss = e.loss;
+    e = counts;
+  };
+  count(r.valid_last, corpus.valid);
+  count(r.valid_best, corpus.valid);
+  if (r.test) count(*r.test, corpus.test);
+  return r;
+}
+
 }  // namespace
 
 RunResults complete_results(const fs::path& folder, const std::string& data) {
   const RunLog log = read_run_log(folder);
-  if (log.results) return *log.results;
+  if (log.results) {
+    if (log.results->counted()) return *log.results;
+    try {
+      const RunResults r = recounted(log, data);
+      try_to_write(folder, r);
+      return r;
+    } catch (const Error&) {  // without text or tokenizer: losses, and no words and bytes
+      return *log.results;
+    }
+  }
   BG_CHECK(log.finished, "run", str("the run in ", folder.string(), " is not finished"), str("step ", log.steps()),
            "model.safetensors", str("boostgrad train --out ", shell_word(folder.string()), " --resume"));
-  const std::string place = data.empty() ? log.options.data : data;
-  const Corpus corpus = load_corpus(place);
-  if (const json now = text_facts(corpus); !same_text(now, log.text))
-    fail<UsageError>("run", str("the run in ", folder.string(), " was trained on another text"),
-                     str(place, " ", now.dump()), log.text.dump(), "--data with the text of the run");
+  const Corpus corpus = corpus_of(log, data);
   Run run = load_run(folder);
   RunResults r;
-  r.valid_last = r.valid_best = count_evaluated(TokenStream(corpus.valid, *run.tokenizer), corpus.valid, run.options);
+  r.valid_last = r.valid_best = 
+      count_evaluated(TokenStream(corpus.valid, *run.tokenizer), *run.tokenizer, corpus.valid, run.options);
   for (const CurvePoint& p : log.curve) {
     if (!p.val_loss) continue;
     r.valid_last.loss = *p.val_loss;
@@ -143,15 +194,12 @@ RunResults complete_results(const fs::path& folder, const std::string& data) {
     }
   }
   if (!corpus.test.empty())
-    r.test = evaluate(*run.model, TokenStream(corpus.test, *run.tokenizer), corpus.test, run.options);
+    r.test = evaluate(*run.model, TokenStream(corpus.test, *run.tokenizer), *run.tokenizer, corpus.test, run.options);
   r.parameters = run.model->parameter_count();
   r.steps = log.steps();
   r.train_loss = log.curve.back().train_loss;
   r.step_seconds = median_step_seconds(log.curve, log.options);
-  try {
-    write_results(folder, r);
-  } catch (const Error&) {  // a folder that cannot be changed: its results are found anew each time
-  }
+  try_to_write(folder, r);
   return r;
 }
 

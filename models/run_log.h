@@ -24,6 +24,10 @@ struct RunResults {
   std::optional<int64_t> peak_bytes;  ///< most bytes in tensors at once during the training
   double step_seconds = 0;            ///< median over all steps
 
+  /// Whether words and bytes are known, as Evaluation has them. An older build's results.json has those of the whole
+  /// text; they are not read. The field "counts": "predicted" tells one from the other.
+  bool counted() const { return valid_last.counted(); }
+
   nlohmann::json to_json() const;
   /// Throws Error when something is missing, of a wrong type or impossible.
   static RunResults from_json(const nlohmann::json& json);
@@ -62,9 +66,10 @@ double median_step_seconds(const std::vector<CurvePoint>& curve, const TrainOpti
 void write_results(const std::filesystem::path& folder, const RunResults& results);
 
 /// The results of a finished run; where results.json is missing, because an older build trained the run, they are found
-/// from curve, weights and text, and written where the folder allows it. `data` is where the text lies now; empty:
-/// where it was. Throws Error when the run is not finished, or when weights or text are needed and not there or not
-/// those of the run.
+/// from curve, weights and text, and written where the folder allows it. Where it has no counts that are of use, words
+/// and bytes are counted again if text and tokenizer are there, and stay unknown if not. `data` is where the text lies
+/// now; empty: where it was. Throws Error when the run is not finished, or when it has no results, and weights or text
+/// are not there or not those of the run.
 RunResults complete_results(const std::filesystem::path& folder, const std::string& data = {});
 
 }  // namespace bg

@@ -444,10 +444,12 @@ ordered_json spread_json(const Spread& s) {
   return j;
 }
 
-using Ppl = double (Evaluation::*)() const;
-constexpr std::pair<const char*, Ppl> kPpls[] = {{"perplexity", &Evaluation::token_ppl},
-                                                 {"word_perplexity", &Evaluation::word_ppl},
-                                                 {"byte_perplexity", &Evaluation::byte_ppl}};
+using Ppl = std::optional<double> (*)(const Evaluation&);
+constexpr Ppl kTokenPpl = [](const Evaluation& e) -> std::optional<double> { return e.token_ppl(); };
+constexpr Ppl kWordPpl = [](const Evaluation& e) { return e.word_ppl(); };
+constexpr Ppl kBytePpl = [](const Evaluation& e) { return e.byte_ppl(); };
+constexpr std::pair<const char*, Ppl> kPpls[] = {
+    {"perplexity", kTokenPpl}, {"word_perplexity", kWordPpl}, {"byte_perplexity", kBytePpl}};
 
 // As the paper has it: validation by the last weights, test by the best.
 const Evaluation& evaluation(const RunResults& r, bool test) { return test ? *r.test : r.valid_last; }
@@ -459,7 +461,11 @@ bool all_tested(const StudyRow& row) {
 std::optional<Spread> ppl_spread(const StudyRow& row, Ppl ppl, bool test) {
   if (test && !all_tested(row)) return {};
   std::vector<double> v;
-  for (const RunLog& run : row.runs) v.push_back((evaluation(*run.results, test).*ppl)());
+  for (const RunLog& run : row.runs) {
+    const auto one = ppl(evaluation(*run.results, test));
+    if (!one) return {};
+    v.push_back(*one);
+  }
   return Spread(v);
 }
 
@@ -491,8 +497,8 @@ Lines token_lines(const Study& study, bool test, bool timed) {
     std::string seeds;
     for (const RunLog& run : row.runs) seeds += str(seeds.empty() ? "" : " ", run.options.seed);
     std::vector<std::string> line{row.name, str(row.runs[0].results->parameters), seeds};
-    line.push_back(spread_text(ppl_spread(row, &Evaluation::token_ppl, false), 2));
-    if (test) line.push_back(spread_text(ppl_spread(row, &Evaluation::token_ppl, true), 2));
+    line.push_back(spread_text(ppl_spread(row, kTokenPpl, false), 2));
+    if (test) line.push_back(spread_text(ppl_spread(row, kTokenPpl, true), 2));
     const StudyRow* base = study.baseline(row);
     line.push_back(base && base != &row ? difference_text(row, difference(row, *base, test)) : "-");
     if (timed && row.timing) {
@@ -514,8 +520,8 @@ Lines word_and_byte_lines(const Study& study, bool test) {
     lines.push_back({row.name});
     for (const bool of_test : {false, true}) {
       if (of_test && !test) continue;
-      lines.back().push_back(spread_text(ppl_spread(row, &Evaluation::word_ppl, of_test), 2));
-      lines.back().push_back(spread_text(ppl_spread(row, &Evaluation::byte_ppl, of_test), 4));
+      lines.back().push_back(spread_text(ppl_spread(row, kWordPpl, of_test), 2));
+      lines.back().push_back(spread_text(ppl_spread(row, kBytePpl, of_test), 4));
     }
   }
   return lines;
@@ -546,6 +552,10 @@ std::string Study::to_string() const {
       text += str("Step: median of training steps of ", batch_size, " sequences, the models in turns, on ", threads,
                   threads == 1 ? " thread" : " threads", "; memory: most bytes in tensors during one.\n");
   }
+  for (const std::string& run : uncounted)
+    text += str("Not known a word and a byte: ", run,
+                " (an older build counted the whole text; --data with its text counts what was predicted, where the "
+                "run has its tokenizer.json)\n");
   for (const std::string& missing : unfinished) text += "Not finished: " + missing + "\n";
   return text;
 }
@@ -620,7 +630,8 @@ Study read_study(const fs::path& out, const std::vector<std::string>& given_mode
         continue;
       }
       row.config = log.options.model;
-      if (!log.results) log.results = complete_results(out / folder, data);
+      if (!log.results || !log.results->counted()) log.results = complete_results(out / folder, data);
+      if (!log.results->counted()) study.uncounted.push_back(folder);
       row.runs.push_back(std::move(log));
     }
     if (row.runs.empty()) continue;

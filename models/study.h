@@ -70,6 +70,7 @@ struct StudyRow {
 struct Study {
   std::vector<StudyRow> rows;           ///< those with a finished run, in the order of the table
   std::vector<std::string> unfinished;  ///< what is missing, in words
+  std::vector<std::string> uncounted;   ///< run folders whose words and bytes are not known (RunResults::counted)
   int64_t batch_size = 0;
   int threads = 0;  ///< with which the times were measured
 

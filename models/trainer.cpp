@@ -125,14 +125,13 @@ std::string TrainState::text() const {
 // -- Evaluation -------------------------------------------------------------------------------------------------------
 
 double Evaluation::token_ppl() const { return std::exp(loss); }
-double Evaluation::word_ppl() const {
-  return std::exp(loss * static_cast<double>(tokens) / static_cast<double>(words));
-}
-double Evaluation::byte_ppl() const {
-  return std::exp(loss * static_cast<double>(tokens) / static_cast<double>(bytes));
-}
 
 namespace {
+
+std::optional<double> ppl_by(const Evaluation& e, int64_t units) {
+  if (units == 0) return {};
+  return std::exp(e.loss * (static_cast<double>(e.tokens) / static_cast<double>(units)));
+}
 
 Batches evaluation_batches(const TokenStream& tokens, const TrainOptions& options) {
   return Batches(tokens, {.batch_size = options.batch_size,
@@ -143,28 +142,56 @@ Batches evaluation_batches(const TokenStream& tokens, const TrainOptions& option
 
 }  // namespace
 
-Evaluation count_evaluated(const TokenStream& tokens, std::string_view text, const TrainOptions& options) {
+std::optional<double> Evaluation::word_ppl() const { return ppl_by(*this, words); }
+std::optional<double> Evaluation::byte_ppl() const { return ppl_by(*this, bytes); }
+
+Evaluation count_evaluated(const TokenStream& tokens, const Tokenizer& tokenizer, std::string_view text,
+                           const TrainOptions& options) {
   const Batches batches = evaluation_batches(tokens, options);
   Evaluation e;
-  for (int64_t i = 0; i < batches.per_epoch(); ++i) e.tokens += static_cast<int64_t>(batches.get(i).targets.size());
-  e.words = static_cast<int64_t>(count_words(text));
-  e.bytes = static_cast<int64_t>(text.size());
+  std::size_t end = 0, next = 0;  // of the token; of the characters that begin in it
+  bool in_word = false;
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    const auto id = static_cast<int32_t>(tokens[i]);
+    const std::size_t bytes = tokenizer.decode({&id, 1}).size();
+    end += bytes;
+    if (end > text.size()) break;
+    const bool predicted = batches.predicts(static_cast<int64_t>(i));
+    e.tokens += predicted;
+    e.bytes += predicted ? static_cast<int64_t>(bytes) : 0;
+    while (next < end) {
+      const Character c = character_at(text, next);
+      const bool space = c.kind == CharClass::space;
+      e.words += predicted && !space && !in_word;
+      in_word = !space;
+      next += c.bytes;
+    }
+  }
+  BG_CHECK(end == text.size(), "corpus", "the tokens are not those of the text", str("at least ", end, " bytes"),
+           str(text.size()));
   return e;
 }
 
-Evaluation evaluate(Transformer& model, const TokenStream& tokens, std::string_view text, const TrainOptions& options) {
+double evaluated_loss(Transformer& model, const TokenStream& tokens, const TrainOptions& options) {
   NoGrad off;
   const bool was_training = model.training();
   model.eval();
   const Batches batches = evaluation_batches(tokens, options);
   double sum = 0;
-  Evaluation e = count_evaluated(tokens, text, options);
+  std::size_t predicted = 0;
   for (int64_t i = 0; i < batches.per_epoch(); ++i) {
     const Batch b = batches.get(i);
     sum += model.loss_sum(as_tensor(b.inputs, b), as_tensor(b.targets, b)).sum;
+    predicted += b.targets.size();
   }
   model.train(was_training);
-  e.loss = sum / static_cast<double>(e.tokens);
+  return sum / static_cast<double>(predicted);
+}
+
+Evaluation evaluate(Transformer& model, const TokenStream& tokens, const Tokenizer& tokenizer, std::string_view text,
+                    const TrainOptions& options) {
+  Evaluation e = count_evaluated(tokens, tokenizer, text, options);
+  e.loss = evaluated_loss(model, tokens, options);
   return e;
 }
 
@@ -191,7 +218,8 @@ json tokenizer_facts(const Tokenizer& tokenizer) {
   return {{"vocab", tokenizer.vocab_size()}, {"fingerprint", tokenizer.fingerprint()}};
 }
 
-// The tokenizer of a run, and that it is the one that the weights were trained with.
+}  // namespace
+
 std::unique_ptr<Tokenizer> run_tokenizer(const fs::path& folder) {
   const fs::path file = folder / "tokenizer.json";
   std::unique_ptr<Tokenizer> tokenizer = Tokenizer::load(file);
@@ -200,8 +228,6 @@ std::unique_ptr<Tokenizer> run_tokenizer(const fs::path& folder) {
            now.dump(), trained.dump(), "the tokenizer.json that train wrote there");
   return tokenizer;
 }
-
-}  // namespace
 
 TrainOptions run_options(const fs::path& folder) {
   const json config = read_config(folder);
@@ -589,7 +615,7 @@ class Training {
   }
 
   double validate() {
-    result_.val_loss = evaluate(*model_, *valid_, texts_.valid, o_).loss;
+    result_.val_loss = evaluated_loss(*model_, *valid_, o_);
     check_finite("validation loss", result_.val_loss, step_);
     if (result_.best_step == 0 || result_.val_loss < result_.best_val_loss) {
       result_.best_val_loss = result_.val_loss;
@@ -607,14 +633,14 @@ class Training {
     write_safetensors(out_ / "model.safetensors", weights);
     RunResults r;
     if (test_) {
-      r.test = evaluate(*model_, *test_, texts_.test, o_);
+      r.test = evaluate(*model_, *test_, *tokenizer_, texts_.test, o_);
       result_.test_loss = r.test->loss;
     }
     r.parameters = result_.parameters;
     r.steps = total_;
     r.best_step = result_.best_step;
     r.train_loss = result_.train_loss;
-    r.valid_last = r.valid_best = count_evaluated(*valid_, texts_.valid, o_);
+    r.valid_last = r.valid_best = count_evaluated(*valid_, *tokenizer_, texts_.valid, o_);
     r.valid_last.loss = result_.val_loss;
     r.valid_best.loss = result_.best_val_loss;
     if (peak_bytes_ > 0) r.peak_bytes = peak_bytes_;

@@ -42,20 +42,32 @@ struct TrainOptions {
   static TrainOptions from_json(const nlohmann::json& json);
 };
 
-/// What a run's validation or test says: nats a token, and perplexity by token, word and byte of the text.
+/// What a run's validation or test says: nats a token, and perplexity by token, word and byte. All of them are of what
+/// was predicted, and of nothing else: exp(all nats / predicted tokens, words or bytes). A token is predicted, once,
+/// where it has one before it in its window: with Window::t_plus_1 all but the text's first; with Window::t all but the
+/// first of each window and what is left after the last whole one. Its bytes are predicted with it, and so is a word
+/// (between white space) with its first byte: a word that a window's first token begins does not count, one that it
+/// continues does. With a token for each byte, perplexity by token and by byte are the same.
 struct Evaluation {
   double loss = 0;  ///< mean nats a predicted token
   int64_t tokens = 0, words = 0, bytes = 0;
+  bool counted() const { return bytes > 0; }  ///< false: words and bytes are not known (models/run_log.h)
   double token_ppl() const;
-  double word_ppl() const;
-  double byte_ppl() const;
+  std::optional<double> word_ppl() const;  ///< none where no word was counted
+  std::optional<double> byte_ppl() const;
 };
 
-/// What an evaluation of these tokens counts, without a loss. `text` is what was encoded.
-Evaluation count_evaluated(const TokenStream& tokens, std::string_view text, const TrainOptions& options);
+/// What an evaluation of these tokens counts, without a loss. `text` is what was encoded. Throws Error when the tokens
+/// do not spell it.
+Evaluation count_evaluated(const TokenStream& tokens, const Tokenizer& tokenizer, std::string_view text,
+                           const TrainOptions& options);
 
-/// Every token of the stream that has one before it in its window, once. `text` is what was encoded.
-Evaluation evaluate(Transformer& model, const TokenStream& tokens, std::string_view text, const TrainOptions& options);
+/// Mean nats of the tokens that count.
+double evaluated_loss(Transformer& model, const TokenStream& tokens, const TrainOptions& options);
+
+/// Both.
+Evaluation evaluate(Transformer& model, const TokenStream& tokens, const Tokenizer& tokenizer, std::string_view text,
+                    const TrainOptions& options);
 
 struct TrainResult {
   int64_t steps = 0, resumed_at = 0;
@@ -129,5 +141,7 @@ Run load_run(const std::filesystem::path& folder);
 /// The options with which a run was started. Throws Error when the folder is not a run.
 TrainOptions run_options(const std::filesystem::path& folder);
 bool is_run(const std::filesystem::path& folder);
+/// The tokenizer of a run. Throws Error when it is not there or not the one that the run was trained with.
+std::unique_ptr<Tokenizer> run_tokenizer(const std::filesystem::path& folder);
 
 }  // namespace bg

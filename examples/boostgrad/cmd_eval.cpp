@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <iostream>
 
+#include "core/format.h"
 #include "examples/boostgrad/commands.h"
 #include "examples/boostgrad/flags.h"
 #include "models/builtin_text.h"
@@ -43,7 +44,8 @@ int run(const Flags& f) {
     if (split != "train" && split != "valid")
       fail<UsageError>("eval", "unknown --split of a file", split, "train or valid");
   }
-  const Evaluation e = evaluate(*r.model, TokenStream(text, *r.tokenizer), text, r.options);
+  const Evaluation e = evaluate(*r.model, TokenStream(text, *r.tokenizer), *r.tokenizer, text, r.options);
+  const std::optional<double> word = e.word_ppl();  // none in a text of white space
   if (f.common.json) {
     print_json(nlohmann::ordered_json{{"run", f.run},
                                       {"weights", r.weights},
@@ -51,16 +53,19 @@ int run(const Flags& f) {
                                       {"split", split},
                                       {"loss", e.loss},
                                       {"tokens", e.tokens},
+                                      {"words", e.words},
+                                      {"bytes", e.bytes},
                                       {"perplexity", e.token_ppl()},
-                                      {"word_perplexity", e.word_ppl()},
-                                      {"byte_perplexity", e.byte_ppl()}});
+                                      {"word_perplexity", word ? nlohmann::ordered_json(*word) : nullptr},
+                                      {"byte_perplexity", e.byte_ppl().value()}});
     return 0;
   }
   std::printf(
-      "%s (%s) on %s, %s\n  loss        %.4f nats a token, %lld tokens\n  perplexity  %.3f a token, %.3f a word, %.4f "
-      "a byte\n",
-      f.run.c_str(), r.weights.c_str(), f.data.c_str(), split.c_str(), e.loss, static_cast<long long>(e.tokens),
-      e.token_ppl(), e.word_ppl(), e.byte_ppl());
+      "%s (%s) on %s, %s\n  predicted   %lld tokens, %lld words, %lld bytes\n  loss        %.4f nats a token\n"
+      "  perplexity  %.3f a token, %s a word, %.4f a byte\n",
+      f.run.c_str(), r.weights.c_str(), f.data.c_str(), split.c_str(), static_cast<long long>(e.tokens),
+      static_cast<long long>(e.words), static_cast<long long>(e.bytes), e.loss, e.token_ppl(),
+      word ? formatted("%.3f", *word).c_str() : "-", e.byte_ppl().value());
   return 0;
 }
 

@@ -106,15 +106,6 @@ TEST_CASE("corpus: one file is divided at 90 % of its bytes, at the start of a c
   CHECK(contains(message_of([&] { bg::load_corpus(folder.path / "none"); }), "none: No such file"));
 }
 
-TEST_CASE("words are what stands between white space") {
-  CHECK(bg::count_words("") == 0);
-  CHECK(bg::count_words(" \n\t ") == 0);
-  CHECK(bg::count_words("one") == 1);
-  CHECK(bg::count_words("  one, two\r\n\nthree-four  ") == 3);
-  CHECK(bg::count_words("a\xc2\xa0"
-                        "b\xe3\x80\x80\xe6\x97\xa5\xe6\x9c\xac") == 3);
-}
-
 TEST_CASE("tokens: the cache file is reused while it fits and rebuilt when it does not") {
   Folder folder;
   const fs::path path = folder.path / "train.tokens";
@@ -287,4 +278,17 @@ TEST_CASE("batches: texts that are too short and options out of range are refuse
   CHECK(contains(message(20, {.seq_len = 0}), "bad sequence length: got 0"));
   CHECK(contains(message(20, {.seq_len = 1, .window = Window::t}), "expected 2 to"));
   CHECK(contains(message(20, {.seq_len = INT64_MAX}), "bad sequence length"));
+}
+
+TEST_CASE("batches: what an in-order pass predicts, token by token") {
+  for (const Window window : {Window::t_plus_1, Window::t})
+    for (const int64_t batch_size : {1, 3})
+      for (int size = 5; size <= 40; ++size) {
+        const Batches batches(counting(size), {batch_size, 5, window, Order::in_order});
+        std::vector<int> predicted(static_cast<std::size_t>(size));  // how often
+        for (int64_t i = 0; i < batches.per_epoch(); ++i)
+          for (const int64_t target : batches.get(i).targets) ++predicted[static_cast<std::size_t>(target)];
+        INFO(size << " tokens");
+        for (int i = 0; i < size; ++i) CHECK(predicted[static_cast<std::size_t>(i)] == int{batches.predicts(i)});
+      }
 }

@@ -202,8 +202,9 @@ TEST_CASE("results: validation by last and best weights, test by the best, and a
   CHECK(r.valid_best.loss == t.best_val_loss);
   REQUIRE(r.test.has_value());
   CHECK(r.test->loss == t.test_loss);
-  CHECK(r.test->bytes == 3000);
+  CHECK(r.test->bytes == 2999);  // all but the first
   CHECK(r.test->tokens == 2999);
+  CHECK(r.counted());
   CHECK(r.steps == 12);
   CHECK(r.parameters == t.parameters);
   CHECK(r.step_seconds > 0);
@@ -217,6 +218,7 @@ TEST_CASE("results: validation by last and best weights, test by the best, and a
                                                                                         {"/valid_last/loss", -3},
                                                                                         {"/valid_best/tokens", 0},
                                                                                         {"/test/bytes", -1},
+                                                                                        {"/counts", "all"},
                                                                                         {"/step_seconds", "1"}}) {
     bad = nlohmann::json::parse(results);
     bad[nlohmann::json::json_pointer(place)] = value;
@@ -245,6 +247,43 @@ TEST_CASE("results: validation by last and best weights, test by the best, and a
   CHECK(complete_results(run.path).test->loss == r.test->loss);
   fs::remove(run.path / "results.json");
   CHECK_THROWS_WITH(complete_results(run.path), Contains("not finished"));
+}
+
+TEST_CASE("results that count the whole text are counted again, or their words and bytes are not known") {
+  Scratch study;
+  StudyOptions o = small_study(study.path);
+  o.models = {"standard"};
+  o.seeds = {1};
+  CHECK(run_study(o, {}));
+  const fs::path run = study.path / "standard-s1";
+  const std::string results = content(run / "results.json");
+  const auto old = [&] {  // as older builds wrote it
+    nlohmann::json j = nlohmann::json::parse(results);
+    j.erase("counts");
+    for (const char* text : {"valid_last", "valid_best"}) {
+      j[text]["words"] = j[text]["words"].get<int64_t>() + 1000;
+      j[text]["bytes"] = j[text]["bytes"].get<int64_t>() + 1000;
+    }
+    write_file_atomically(run / "results.json", j.dump());
+  };
+  const std::string table = read_study(study.path).to_string();
+  old();
+  CHECK(!read_run_log(run).results->counted());
+  CHECK(read_study(study.path).to_string() == table);
+  CHECK(nlohmann::json::parse(content(run / "results.json")) == nlohmann::json::parse(results));
+
+  old();
+  fs::remove(run / "tokenizer.json");
+  const Study unknown = read_study(study.path);
+  const RunResults& r = *unknown.rows[0].runs[0].results;
+  CHECK(!r.counted());
+  CHECK(!r.valid_last.word_ppl());
+  CHECK(!r.valid_last.byte_ppl());
+  CHECK(r.valid_last.loss == nlohmann::json::parse(results)["valid_last"]["loss"].get<double>());
+  CHECK(unknown.uncounted == std::vector<std::string>{"standard-s1"});
+  CHECK_THAT(unknown.to_string(), Contains("Not known a word and a byte: standard-s1"));
+  for (const nlohmann::ordered_json& line : unknown.to_json())
+    CHECK(line.dump().find("byte_perplexity") == std::string::npos);
 }
 
 TEST_CASE("a study refuses rows of other options or another text before it trains") {

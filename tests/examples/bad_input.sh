@@ -190,6 +190,9 @@ refused 2 '.--prompt: .option. bad value' generate --run run --prompt ''
 refused 2 'tokens' generate --run run --prompt x --tokens -1
 refused 2 'temperature' generate --run run --prompt x --temperature nan
 refused 2 'top_k' generate --run run --prompt x --top-k -1
+refused 2 'top_p' generate --run run --prompt x --top-p 0
+refused 2 'repetition_penalty' generate --run run --prompt x --repetition-penalty 0
+refused 2 'stop' generate --run run --prompt x --stop a --stop ''
 refused 1 'UTF-8' generate --run run --prompt $'\xff\xfe'
 refused 2 'split' eval --run run --data text --split foo
 refused 1 'is empty' eval --run run --data empty

@@ -133,6 +133,33 @@ bool worth_sharing(const Plan& plan, int64_t m, int64_t n, int64_t k) {
          kernels::packed_elements(k, n) * static_cast<int64_t>(sizeof(T)) <= kLargest;
 }
 
+// A float product adds up at most this many terms, blocks of them at a time; of a longer k, parts of this length are
+// added in double.
+constexpr int64_t kLongestSum = int64_t{1} << 16;
+
+template <class T>
+bool too_long(int64_t k) {
+  return sizeof(T) == 4 && k > kLongestSum;
+}
+
+// c = beta c + bias + the sum of product(p, depth, part) over parts [p, p + depth) of k, each an (m, n) array.
+template <class T, class F>
+void add_in_double(int64_t m, int64_t n, int64_t k, T beta, const T* bias, T* c, int64_t ldc, F&& product) {
+  Tensor total = Tensor::zeros({m, n}, DType::f64), part = Tensor::empty({m, n}, dtype_of<T>);
+  double* const sums = total.mutable_data<double>("gemm");
+  T* const terms = part.mutable_data<T>("gemm");
+  for (int64_t p = 0; p < k; p += kLongestSum) {
+    product(p, std::min(kLongestSum, k - p), terms);
+    for (int64_t i = 0; i < m * n; ++i) sums[i] += terms[i];
+  }
+  for (int64_t i = 0; i < m; ++i)
+    for (int64_t j = 0; j < n; ++j) {
+      double sum = sums[i * n + j] + (bias ? bias[j] : T(0));
+      if (beta != T(0)) sum += static_cast<double>(beta) * c[i * ldc + j];
+      c[i * ldc + j] = static_cast<T>(sum);
+    }
+}
+
 // gemm_batched, plus the row `bias` and with B's panels where there are such.
 template <class T>
 void run(Trans ta, Trans tb, int64_t batch, int64_t m, int64_t n, int64_t k, T alpha, const T* a, int64_t lda,
@@ -142,6 +169,16 @@ void run(Trans ta, Trans tb, int64_t batch, int64_t m, int64_t n, int64_t k, T a
   check(ta, tb, m, n, k, lda, ldb, ldc);
   BG_CHECK(batch >= 0, "gemm", "negative batch", str(batch));
   if (batch == 0 || m == 0 || n == 0) return;
+  if (too_long<T>(k)) {
+    for (int64_t item = 0; item < batch; ++item) {
+      const T *ai = a + item * stride_a, *bi = b + item * stride_b;
+      add_in_double<T>(m, n, k, beta, bias, c + item * stride_c, ldc, [&](int64_t p, int64_t depth, T* part) {
+        run<T>(ta, tb, 1, m, n, depth, alpha, ai + (ta == Trans::yes ? p * lda : p), lda, 0,
+               bi + (tb == Trans::yes ? p : p * ldb), ldb, 0, T(0), nullptr, part, n, 0);
+      });
+    }
+    return;
+  }
   const Plan plan = plan_for<T>(batch, m, n, k);
   const int64_t across = ceil_div(n, plan.cols), down = plan.down(m);
   const int64_t parts = k == 0 ? 1 : ceil_div(k, plan.depth), per_product = across * down * parts;
@@ -224,6 +261,11 @@ void gemm_serial(Trans ta, Trans tb, int64_t m, int64_t n, int64_t k, T alpha, c
                  int64_t ldb, T beta, T* c, int64_t ldc) {
   hold_to_one_thread();
   check(ta, tb, m, n, k, lda, ldb, ldc);
+  if (too_long<T>(k))
+    return add_in_double<T>(m, n, k, beta, nullptr, c, ldc, [&](int64_t p, int64_t depth, T* part) {
+      gemm_serial<T>(ta, tb, m, n, depth, alpha, a + (ta == Trans::yes ? p * lda : p), lda,
+                     b + (tb == Trans::yes ? p : p * ldb), ldb, T(0), part, n);
+    });
   if (!worth_packing(m, n, k)) return blas_product(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
   if (beta != T(0) && beta != T(1)) scale(m, n, beta, c, ldc);
   kernels::packed_gemm<T>(ta == Trans::yes, m, n, k, alpha, a, lda, {b, ldb, tb == Trans::yes},

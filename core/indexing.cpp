@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <vector>
 
 #include "core/elementwise.h"
 #include "core/kernels/vec_math.h"
@@ -127,8 +128,39 @@ Tensor gather(const Tensor& x, int dim, const Tensor& index) {
   return y;
 }
 
+namespace {
+
+// How often the commonest of `count` indices below n occurs.
+int64_t most_repeats(const int64_t* at, int64_t count, int64_t n) {
+  std::vector<int64_t> times(static_cast<size_t>(n));
+  int64_t most = 0;
+  for (int64_t k = 0; k < count; ++k) most = std::max(most, ++times[static_cast<size_t>(at[k])]);
+  return most;
+}
+
+// to[o, index, i] += from[o, k, i] in the order of k; A is the type that sums.
+template <class A, class T>
+void add_lines(const Lines& l, const T* from, const int64_t* at, int64_t count, bool shared, A* to) {
+  for_lines(l, [=, n = l.n, inner = l.inner](int64_t o, int64_t begin, int64_t end) {
+    A* line = to + o * n * inner;
+    for (int64_t k = 0; k < count; ++k) {
+      const int64_t row = o * count + k;
+      const T* in = from + row * inner;
+      if (shared) {
+        A* sums = line + at[k] * inner;
+        for (int64_t i = begin; i < end; ++i) sums[i] += in[i];
+      } else {
+        for (int64_t i = begin; i < end; ++i) line[at[row * inner + i] * inner + i] += in[i];
+      }
+    }
+  });
+}
+
+}  // namespace
+
 Tensor scatter_add(const Tensor& x, int dim, const Tensor& index, const Shape& shape) {
   constexpr std::string_view op = "scatter_add";
+  constexpr int64_t kFew = 64;  // numbers that a float may add up
   dim = shape.dim(dim, op);
   const Tensor ix = checked_index(op, index, shape, dim), from = x.contiguous();
   const bool shared = ix.rank() != shape.rank();
@@ -136,26 +168,16 @@ Tensor scatter_add(const Tensor& x, int dim, const Tensor& index, const Shape& s
   BG_CHECK(x.shape() == shape.with_size(dim, count, op), op, "values do not fit the index", str(x.shape()),
            str(shape.with_size(dim, count, op)));
   const Lines l(shape, dim);
-  Tensor y = Tensor::zeros(shape, x.dtype());
   const int64_t* at = ix.data<int64_t>();
-  dispatch_float(op, x.dtype(), [&]<class T>() {
-    const T* px = from.data<T>();
-    T* py = y.mutable_data<T>(op);
-    for_lines(l, [&](int64_t o, int64_t begin, int64_t end) {
-      T* line = py + o * l.n * l.inner;
-      for (int64_t k = 0; k < count; ++k) {
-        const int64_t row = o * count + k;
-        const T* in = px + row * l.inner;
-        if (shared) {
-          T* to = line + at[k] * l.inner;
-          for (int64_t i = begin; i < end; ++i) to[i] += in[i];
-        } else {
-          for (int64_t i = begin; i < end; ++i) line[at[row * l.inner + i] * l.inner + i] += in[i];
-        }
-      }
-    });
+  return dispatch_float(op, x.dtype(), [&]<class T>() {
+    const bool many = count > kFew && (!shared || most_repeats(at, count, l.n) > kFew);
+    Tensor y = Tensor::zeros(shape, many ? DType::f64 : x.dtype());
+    if (many)
+      add_lines(l, from.data<T>(), at, count, shared, y.mutable_data<double>(op));
+    else
+      add_lines(l, from.data<T>(), at, count, shared, y.mutable_data<T>(op));
+    return y.to(x.dtype());
   });
-  return y;
 }
 
 Tensor argmax(const Tensor& x, int dim) { return arg_extreme<true>("argmax", x, dim); }

@@ -19,7 +19,7 @@ Tensor checked_indices(std::string_view op, std::string_view what, const Tensor&
 Tensor gather(const Tensor& x, int dim, const Tensor& index);
 
 /// The transpose of gather: zeros of `shape`, with every x[o, k, i] added at [o, index, i], in the order of k: the same
-/// bits on every run and for any number of threads, however often an index repeats.
+/// bits on every run and for any number of threads, however often an index repeats. Sums of many are taken in double.
 Tensor scatter_add(const Tensor& x, int dim, const Tensor& index, const Shape& shape);
 
 /// Index (i64, dim kept with size 1) of the largest (smallest) element along a dimension; of equal ones the first. A

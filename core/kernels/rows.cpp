@@ -61,6 +61,46 @@ HWY_INLINE hn::TFromD<D> sum_lanes(D d, hn::Vec<D> v) {
   return hn::GetLane(hn::SumOfLanes(d, v));
 }
 
+// Sums along a row: in T within a strip, the strips in double, so that no width costs digits.
+constexpr int64_t kSumStrip = 4096;
+
+// add(i, lanes, sum) adds the terms at i.
+template <class D, class F>
+HWY_INLINE hn::TFromD<D> row_sum(D d, int64_t n, F&& add) {
+  const auto strip = [&](int64_t begin, int64_t end) BG_LANES {
+    auto sum = hn::Zero(d);
+    for_vectors(d, end - begin, [&](int64_t i, auto lanes) BG_LANES { add(begin + i, lanes, sum); });
+    return sum_lanes(d, sum);
+  };
+  if (n <= kSumStrip) return strip(0, n);
+  double total = 0;
+  for (int64_t i = 0; i < n; i += kSumStrip) total += strip(i, std::min(i + kSumStrip, n));
+  return static_cast<hn::TFromD<D>>(total);
+}
+
+// Two sums in one pass; add(i, lanes, first, second).
+template <class T>
+struct Sums {
+  T first, second;
+};
+
+template <class D, class F>
+HWY_INLINE Sums<hn::TFromD<D>> row_sums(D d, int64_t n, F&& add) {
+  using T = hn::TFromD<D>;
+  const auto strip = [&](int64_t begin, int64_t end) BG_LANES {
+    auto first = hn::Zero(d), second = hn::Zero(d);
+    for_vectors(d, end - begin, [&](int64_t i, auto lanes) BG_LANES { add(begin + i, lanes, first, second); });
+    return Sums<T>{sum_lanes(d, first), sum_lanes(d, second)};
+  };
+  if (n <= kSumStrip) return strip(0, n);
+  Sums<double> total{0, 0};
+  for (int64_t i = 0; i < n; i += kSumStrip) {
+    const Sums<T> part = strip(i, std::min(i + kSumStrip, n));
+    total.first += part.first, total.second += part.second;
+  }
+  return {static_cast<T>(total.first), static_cast<T>(total.second)};
+}
+
 template <class D>
 HWY_INLINE hn::TFromD<D> largest(D d, const hn::TFromD<D>* x, int64_t n) {
   using T = hn::TFromD<D>;
@@ -82,11 +122,9 @@ template <class D>
 HWY_INLINE hn::TFromD<D> sum_of_exp(D d, const hn::TFromD<D>* x, hn::TFromD<D> shift, int64_t n) {
   using T = hn::TFromD<D>;
   const auto minus = hn::Set(d, shift);
-  auto sum = hn::Zero(d);
-  for_vectors(d, n, [&](int64_t i, auto lanes) BG_LANES {
+  return row_sum(d, n, [&](int64_t i, auto lanes, auto& sum) BG_LANES {
     sum = hn::Add(sum, exp_nonpositive(d, hn::Sub(lanes.load(d, x + i, kLowest<T>), minus)));
   });
-  return sum_lanes(d, sum);
 }
 
 template <class T>
@@ -98,13 +136,11 @@ void softmax_forward(const T* x, T* y, int64_t rows, int64_t n, bool streamed) {
   for (int64_t r = 0; r < rows; ++r, x += n, y += n) {
     const auto shift = hn::Set(d, row_shift(d, x, n));
     T* const e = streamed ? strip : y;
-    auto sums = hn::Zero(d);
-    for_vectors(d, n, [&](int64_t i, auto lanes) BG_LANES {
+    const T sum = row_sum(d, n, [&](int64_t i, auto lanes, auto& sums) BG_LANES {
       const auto t = exp_nonpositive(d, hn::Sub(lanes.load(d, x + i, kLowest<T>), shift));
       sums = hn::Add(sums, t);
       lanes.store(d, t, e + i);
     });
-    const T sum = sum_lanes(d, sums);
     const auto inverse = hn::Set(d, sum == 0 ? T(0) : 1 / sum);
     for_vectors_into(d, y, n, streamed, [&](int64_t i, auto lanes) BG_LANES {
       lanes.store(d, hn::Mul(lanes.load(d, e + i), inverse), y + i);
@@ -116,11 +152,9 @@ template <class T>
 void softmax_backward(const T* y, const T* dy, T* dx, int64_t rows, int64_t n, bool streamed) {
   const hn::ScalableTag<T> d;
   for (int64_t r = 0; r < rows; ++r, y += n, dy += n, dx += n) {
-    auto dots = hn::Zero(d);
-    for_vectors(d, n, [&](int64_t i, auto lanes) BG_LANES {
-      dots = hn::MulAdd(lanes.load(d, y + i), lanes.load(d, dy + i), dots);
-    });
-    const auto dot = hn::Set(d, sum_lanes(d, dots));
+    const auto dot = hn::Set(d, row_sum(d, n, [&](int64_t i, auto lanes, auto& dots) BG_LANES {
+                               dots = hn::MulAdd(lanes.load(d, y + i), lanes.load(d, dy + i), dots);
+                             }));
     for_vectors_into(d, dx, n, streamed, [&](int64_t i, auto lanes) BG_LANES {
       lanes.store(d, hn::Mul(lanes.load(d, y + i), hn::Sub(lanes.load(d, dy + i), dot)), dx + i);
     });
@@ -132,7 +166,8 @@ template <class T>
 LogSumExp<T> log_sum_exp(const T* x, int64_t n) {
   const hn::ScalableTag<T> d;
   constexpr int64_t kStrip = 1024;
-  T shift = kLowest<T>, sum = 0;
+  T shift = kLowest<T>;
+  double sum = 0;
   for (int64_t i = 0; i < n; i += kStrip) {
     const int64_t count = std::min(kStrip, n - i);
     const T top = largest(d, x + i, count);
@@ -142,7 +177,7 @@ LogSumExp<T> log_sum_exp(const T* x, int64_t n) {
     }
     sum += sum_of_exp(d, x + i, shift == kLowest<T> ? T(0) : shift, count);
   }
-  return {shift == kLowest<T> ? T(0) : shift, std::log(sum)};
+  return {shift == kLowest<T> ? T(0) : shift, std::log(static_cast<T>(sum))};
 }
 
 template <class T>
@@ -162,8 +197,8 @@ template <class T>
 void log_softmax_backward(const T* y, const T* dy, T* dx, int64_t rows, int64_t n, bool streamed) {
   const hn::ScalableTag<T> d;
   for (int64_t r = 0; r < rows; ++r, y += n, dy += n, dx += n) {
-    auto sums = hn::Zero(d), tops = hn::Set(d, kLowest<T>);
-    for_vectors(d, n, [&](int64_t i, auto lanes) BG_LANES {
+    auto tops = hn::Set(d, kLowest<T>);
+    const T total = row_sum(d, n, [&](int64_t i, auto lanes, auto& sums) BG_LANES {
       sums = hn::Add(sums, lanes.load(d, dy + i));
       tops = hn::Max(tops, lanes.load(d, y + i, kLowest<T>));
     });
@@ -171,7 +206,7 @@ void log_softmax_backward(const T* y, const T* dy, T* dx, int64_t rows, int64_t 
       std::fill_n(dx, n, T(0));
       continue;
     }
-    const auto sum = hn::Set(d, sum_lanes(d, sums));
+    const auto sum = hn::Set(d, total);
     for_vectors_into(d, dx, n, streamed, [&](int64_t i, auto lanes) BG_LANES {
       lanes.store(d, hn::NegMulAdd(exp_nonpositive(d, lanes.load(d, y + i)), sum, lanes.load(d, dy + i)), dx + i);
     });
@@ -192,19 +227,17 @@ void layer_norm_forward(const T* x, const T* gamma, const T* beta, T eps, T* y, 
                         int64_t n, bool streamed) {
   const hn::ScalableTag<T> d;
   for (int64_t r = 0; r < rows; ++r, x += n, y += n) {
-    auto sums = hn::Zero(d);
-    for_vectors(d, n, [&](int64_t i, auto lanes) BG_LANES { sums = hn::Add(sums, lanes.load(d, x + i)); });
-    const T rough = sum_lanes(d, sums) / static_cast<T>(n);
+    const auto add = [&](int64_t i, auto lanes, auto& sums) BG_LANES { sums = hn::Add(sums, lanes.load(d, x + i)); };
+    const T rough = row_sum(d, n, add) / static_cast<T>(n);
     // The second pass sums deviations from the rounded mean, which also gives what that mean was wrong by.
     const auto centre = hn::Set(d, rough);
-    auto firsts = hn::Zero(d), squares = hn::Zero(d);
-    for_vectors(d, n, [&](int64_t i, auto lanes) BG_LANES {
+    const auto [first, square] = row_sums(d, n, [&](int64_t i, auto lanes, auto& firsts, auto& squares) BG_LANES {
       const auto deviation = hn::Sub(lanes.load(d, x + i, rough), centre);
       firsts = hn::Add(firsts, deviation);
       squares = hn::MulAdd(deviation, deviation, squares);
     });
-    const T slip = sum_lanes(d, firsts) / static_cast<T>(n);
-    const T variance = sum_lanes(d, squares) / static_cast<T>(n) - slip * slip;
+    const T slip = first / static_cast<T>(n);
+    const T variance = square / static_cast<T>(n) - slip * slip;
     const T scale = 1 / std::sqrt(std::max(variance, T(0)) + eps);  // rounding may leave a constant row below 0
     mean[r] = rough + slip;
     rstd[r] = scale;
@@ -220,12 +253,11 @@ template <class T>
 void rms_norm_forward(const T* x, const T* gamma, T eps, T* y, T* rstd, int64_t rows, int64_t n, bool streamed) {
   const hn::ScalableTag<T> d;
   for (int64_t r = 0; r < rows; ++r, x += n, y += n) {
-    auto squares = hn::Zero(d);
-    for_vectors(d, n, [&](int64_t i, auto lanes) BG_LANES {
+    const T square = row_sum(d, n, [&](int64_t i, auto lanes, auto& squares) BG_LANES {
       const auto v = lanes.load(d, x + i);
       squares = hn::MulAdd(v, v, squares);
     });
-    rstd[r] = 1 / std::sqrt(sum_lanes(d, squares) / static_cast<T>(n) + eps);
+    rstd[r] = 1 / std::sqrt(square / static_cast<T>(n) + eps);
     const auto s = hn::Set(d, rstd[r]);
     for_vectors_into(d, y, n, streamed, [&](int64_t i, auto lanes) BG_LANES {
       lanes.store(d, affine(d, lanes, hn::Mul(lanes.load(d, x + i), s), gamma, static_cast<const T*>(nullptr), i),
@@ -242,8 +274,7 @@ void norm_backward(bool centred, const T* x, const T* gamma, const T* mean, cons
   const hn::ScalableTag<T> d;
   for (int64_t r = 0; r < rows; ++r, x += n, dy += n) {
     const auto m = hn::Set(d, centred ? mean[r] : T(0)), s = hn::Set(d, rstd[r]);
-    auto g_sums = hn::Zero(d), gh_sums = hn::Zero(d);
-    for_vectors(d, n, [&](int64_t i, auto lanes) BG_LANES {
+    const auto [g_sum, gh_sum] = row_sums(d, n, [&](int64_t i, auto lanes, auto& g_sums, auto& gh_sums) BG_LANES {
       const auto h = hn::Mul(hn::Sub(lanes.load(d, x + i), m), s), t = lanes.load(d, dy + i);
       const auto g = gamma != nullptr ? hn::Mul(t, lanes.load(d, gamma + i)) : t;
       g_sums = hn::Add(g_sums, g);
@@ -252,8 +283,8 @@ void norm_backward(bool centred, const T* x, const T* gamma, const T* mean, cons
       if (dbeta != nullptr) lanes.store(d, hn::Add(t, lanes.load(d, dbeta + i)), dbeta + i);
     });
     if (dx == nullptr) continue;
-    const auto g_mean = hn::Set(d, centred ? sum_lanes(d, g_sums) / static_cast<T>(n) : T(0));
-    const auto gh_mean = hn::Set(d, sum_lanes(d, gh_sums) / static_cast<T>(n));
+    const auto g_mean = hn::Set(d, centred ? g_sum / static_cast<T>(n) : T(0));
+    const auto gh_mean = hn::Set(d, gh_sum / static_cast<T>(n));
     for_vectors_into(d, dx, n, streamed, [&](int64_t i, auto lanes) BG_LANES {
       const auto h = hn::Mul(hn::Sub(lanes.load(d, x + i), m), s), t = lanes.load(d, dy + i);
       const auto g = gamma != nullptr ? hn::Mul(t, lanes.load(d, gamma + i)) : t;

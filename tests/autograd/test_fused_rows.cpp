@@ -208,3 +208,14 @@ TEST_CASE("row ops give the same bits on 1, 2 and 4 threads") {
   two([](const Vars& in) { return rms_norm(in[0], in[1]); });
   two([&](const Vars& in) { return cross_entropy(in[0], targets); });
 }
+
+TEST_CASE("linear_cross_entropy: so many chunks that their gradients are added in double") {
+  // Chunks of 128 rows, 64 of them a sum: 70 are one sum and a rest. All logits are 0, so every probability is 2^-16.
+  const int64_t rows = 70 * 128 - 3, classes = int64_t{1} << 16;
+  const Var h(Tensor::full({rows, 1}, 0.1)), w(Tensor::zeros({classes, 1}), true);
+  const Tensor targets = Tensor::full({rows}, 5, DType::i64);
+  const Tensor g = grad({linear_cross_entropy(h, w, targets)}, {w})[0].value();
+  const double each = 0.1f / 65536.0, tolerance = 256 * 0x1p-24;
+  for (const int64_t c : {int64_t{0}, int64_t{4}, classes - 1}) CHECK(close(g.flat(c), each, tolerance));
+  CHECK(close(g.flat(5), each - 0.1f, tolerance));
+}

@@ -242,3 +242,20 @@ TEST_CASE("slices, places and pads of sizes and steps that no tensor has") {
   const Var wide = expand(sum(x), {int64_t{1} << 58});
   CHECK_THROWS_WITH(concat({wide, wide}, 0), Contains("too many elements") || Contains("add up to too many"));
 }
+
+TEST_CASE("gradients of very many rows that meet in one element keep their digits") {
+  const int64_t rows = int64_t{1} << 25;
+  const Var w(Tensor::scalar(1).reshape({1}), true);
+  sum(gather(w, 0, Tensor::zeros({rows}, DType::i64))).backward();
+  CHECK(w.grad().item() == 33554432);  // a running float stays at 2^24
+
+  // 0.1 a hundred thousand times, in the two forms of an index.
+  const int64_t few = 100000;
+  const double expected = few * static_cast<double>(0.1f);
+  const Tensor tenth = Tensor::full({few, 2}, 0.1);
+  for (const Shape& s : {Shape{few}, Shape{few, 2}}) {
+    const Tensor y = num::scatter_add(tenth, 0, Tensor::full(s, 1, DType::i64), {3, 2});
+    for (const int64_t i : {0, 1, 4, 5}) CHECK(y.flat(i) == 0);
+    for (const int64_t i : {2, 3}) CHECK(close(y.flat(i), expected, 0x1p-24));
+  }
+}

@@ -279,3 +279,33 @@ TEST_CASE("gemm says what is wrong with its sizes") {
   CHECK_THROWS_AS(bg::gemm<float>(Trans::no, Trans::no, 1, 1, int64_t{1} << 32, 1, x, int64_t{1} << 32, x, 1, 0, x, 1),
                   bg::Error);
 }
+
+TEST_CASE("float products of a very long inner dimension are added in double, part by part", "[gemm]") {
+  const int64_t k = (int64_t{1} << 17) + 777, m = 3, n = 2;
+  const auto a = randoms<float>(m * k, 11), b = randoms<float>(k * n, 12), start = randoms<float>(m * n, 13);
+  for (const Trans ta : {Trans::no, Trans::yes})
+    for (const Trans tb : {Trans::no, Trans::yes}) {
+      std::vector<double> expected(static_cast<size_t>(m * n)), size(expected.size());
+      for (int64_t i = 0; i < m; ++i)
+        for (int64_t j = 0; j < n; ++j)
+          for (int64_t p = 0; p < k; ++p) {
+            const double term = 2.0 * a[ta == Trans::yes ? p * m + i : i * k + p] *
+                                b[tb == Trans::yes ? j * k + p : p * n + j];
+            expected[i * n + j] += term;
+            size[i * n + j] += std::abs(term);
+          }
+      for (const float beta : {0.0f, -0.5f})
+        for (const bool serial : {false, true}) {
+          std::vector<float> c = start;
+          const auto product = serial ? bg::gemm_serial<float> : static_cast<decltype(&bg::gemm_serial<float>)>(bg::gemm<float>);
+          product(ta, tb, m, n, k, 2, a.data(), ta == Trans::yes ? m : k, b.data(), tb == Trans::yes ? k : n, beta,
+                  c.data(), n);
+          for (size_t i = 0; i < c.size(); ++i)  // blocks of some hundred terms, some hundred blocks a part
+            CHECK(std::abs(c[i] - (expected[i] + beta * start[i])) < 1024 * 0x1p-24 * size[i]);
+        }
+    }
+  const std::vector<float> ones(static_cast<size_t>(k), 1.0f), bias{7};
+  float c = 0;
+  bg::gemm_bias<float>(Trans::no, Trans::no, 1, 1, k, ones.data(), k, ones.data(), 1, bias.data(), &c, 1);
+  CHECK(c == static_cast<float>(k + 7));
+}

@@ -6,6 +6,7 @@
 #include "core/kernels/rows.h"
 #include "core/tensor_ops.h"
 #include "tests/core/kernel_support.h"
+#include "tests/match.h"
 
 using namespace bg;
 using namespace bg::test;
@@ -375,4 +376,51 @@ TEMPLATE_TEST_CASE("row kernels have the same bits for any number of threads", "
       return all;
     });
   }
+}
+
+TEST_CASE("sums over very many rows keep the digits of their terms", "[rows]") {
+  // 0.1 added 2^15 times (a chunk) in float is off by some 1e-4; here, only runs of 256 rows are added so.
+  const int64_t rows = int64_t{1} << 21;
+  const std::vector<float> x(static_cast<size_t>(rows), 3.0f), mean(x.size(), 1.0f), rstd(x.size(), 0.5f),
+      dy(x.size(), 0.1f);
+  float dgamma = 0, dbeta = 0;
+  kernels::layer_norm_backward<float>(x.data(), nullptr, mean.data(), rstd.data(), dy.data(), nullptr, &dgamma, &dbeta,
+                                      rows, 1);
+  const double expected = static_cast<double>(rows) * 0.1f, tolerance = 256 * 0x1p-24;  // h = (3 - 1) / 2 = 1
+  CHECK(close(dbeta, expected, tolerance));
+  CHECK(close(dgamma, expected, tolerance));
+  kernels::rms_norm_backward<float>(x.data(), nullptr, rstd.data(), dy.data(), nullptr, &dgamma, rows, 1);
+  CHECK(close(dgamma, 1.5 * expected, tolerance));
+}
+
+TEST_CASE("sums along very long rows keep the digits of their terms", "[rows]") {
+  const int64_t n = int64_t{1} << 22;  // 0.1 added 2^19 times in each of eight lanes is off by more than 1e-3
+  const std::vector<float> tenth(static_cast<size_t>(n), 0.1f);
+  std::vector<float> y(tenth.size());
+  const double tolerance = 1024 * 0x1p-24;  // of a strip, in four lanes or more
+  float mean = 0, rstd = 0;
+  kernels::layer_norm_forward<float>(tenth.data(), nullptr, nullptr, 1, y.data(), &mean, &rstd, 1, n);
+  CHECK(close(mean, 0.1f, tolerance));
+  CHECK(close(rstd, 1, tolerance));
+  kernels::rms_norm_forward<float>(tenth.data(), nullptr, 0, y.data(), &rstd, 1, n);
+  CHECK(close(rstd, 10, tolerance));
+
+  std::vector<float> x(tenth.size(), -1.0f);  // exponentials of 1 and n - 1 times e^-1
+  x[0] = 0;
+  const double sum = 1 + static_cast<double>(n - 1) * std::exp(-1.0);
+  kernels::softmax_forward<float>(x.data(), y.data(), 1, n);
+  CHECK(close(y[0], 1 / sum, tolerance));
+  kernels::softmax_backward<float>(tenth.data(), tenth.data(), y.data(), 1, n);
+  CHECK(close(y[7], 0.1f * (0.1f - 0.01 * static_cast<double>(n)), tolerance));
+  kernels::log_softmax_forward<float>(x.data(), y.data(), 1, n);
+  CHECK(close(y[0], -std::log(sum), tolerance));
+  kernels::log_softmax_backward<float>(x.data(), tenth.data(), y.data(), 1, n);
+  CHECK(close(y[0], 0.1 * (1 - static_cast<double>(n)), tolerance));
+  const int64_t target = 0;
+  float loss = 0, lse = 0;
+  kernels::cross_entropy_forward<float>(x.data(), &target, -1, &loss, &lse, 1, n);
+  CHECK(close(loss, std::log(sum), tolerance));
+  const float one = 1;
+  kernels::rms_norm_backward<float>(tenth.data(), nullptr, &one, tenth.data(), y.data(), nullptr, 1, n);
+  CHECK(close(y[3], 0.1 - 0.001, tolerance));  // h = 0.1, mean(g h) = 0.01
 }

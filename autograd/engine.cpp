@@ -137,20 +137,32 @@ class Walk {
     return g;
   }
 
-  /// Adds every leaf's gradient to its .grad.
+  /// Adds every leaf's gradient to its .grad. Whatever may fail, hooks and memory, comes first: either all gradients
+  /// arrive or none.
   void accumulate_leaves() {
     const ProfileSpan span("accumulate", Profile::Kind::other);
+    struct Arrival {
+      Meta* meta;
+      Tensor grad;
+      bool in_place;
+    };
+    std::vector<Arrival> arrivals;
     for (auto& [meta, sum] : leaves_) {
       Tensor g = run_hooks(meta->hooks, sum.value().value(), "hook", false);
-      if (meta->grad.defined()) {
-        // somebody may hold the old gradient (a hook, a Var): add in place only into a tensor that is ours alone
-        if (meta->grad.storage().use_count() == 1 && meta->grad.is_contiguous())
-          num::add_into(meta->grad, g);
-        else
-          meta->grad = num::add(meta->grad, g);
-      } else {
-        meta->grad = sum.owned() || (g.storage().use_count() <= 2 && g.is_contiguous()) ? g : g.clone();
-      }
+      const Tensor& old = meta->grad;
+      // somebody may hold the old gradient (a hook, a Var): add in place only into a tensor that is ours alone
+      const bool in_place = old.defined() && old.storage().use_count() == 1 && old.is_contiguous();
+      if (old.defined() && !in_place)
+        g = num::add(old, g);
+      else if (!old.defined() && !sum.owned() && (g.storage().use_count() > 2 || !g.is_contiguous()))
+        g = g.clone();
+      arrivals.push_back({meta, std::move(g), in_place});
+    }
+    for (Arrival& a : arrivals) {
+      if (a.in_place)
+        num::add_into(a.meta->grad, a.grad);
+      else
+        a.meta->grad = std::move(a.grad);
     }
   }
 

@@ -11,18 +11,15 @@ namespace {
 
 constexpr std::string_view kModel = "model.", kOptimizer = "optimizer.", kMeta = "boostgrad";
 
-}  // namespace
-
-void save_checkpoint(const std::filesystem::path& path, const Checkpoint& checkpoint) {
+TensorFile tensor_file(const Checkpoint& checkpoint) {
   TensorFile file;
   for (const auto& [name, t] : checkpoint.model) file.tensors[str(kModel, name)] = t;
   for (const auto& [name, t] : checkpoint.optimizer) file.tensors[str(kOptimizer, name)] = t;
   file.metadata[std::string(kMeta)] = checkpoint.meta.dump();
-  write_safetensors(path, file);
+  return file;
 }
 
-Checkpoint load_checkpoint(const std::filesystem::path& path) {
-  const TensorFile file = read_safetensors(path);
+Checkpoint checkpoint_in(const TensorFile& file, std::string_view source) {
   Checkpoint c;
   for (const auto& [name, t] : file.tensors) {
     if (name.starts_with(kModel))
@@ -31,12 +28,28 @@ Checkpoint load_checkpoint(const std::filesystem::path& path) {
       c.optimizer[name.substr(kOptimizer.size())] = t;
   }
   const auto meta = file.metadata.find(std::string(kMeta));
-  BG_CHECK(meta != file.metadata.end(), "checkpoint", "not a Boostgrad checkpoint", path.string(),
+  BG_CHECK(meta != file.metadata.end(), "checkpoint", "not a Boostgrad checkpoint", source,
            str("metadata '", kMeta, "'"));
-  c.meta = parse_json(meta->second, "checkpoint", str("the metadata of ", path.string()));
+  c.meta = parse_json(meta->second, "checkpoint", str("the metadata of ", source));
   BG_CHECK(c.meta.is_object() && c.meta.contains("step") && c.meta["step"].is_number_integer(), "checkpoint",
-           "damaged metadata", path.string(), "a JSON object with the step");
+           "damaged metadata", source, "a JSON object with the step");
   return c;
+}
+
+}  // namespace
+
+void save_checkpoint(const std::filesystem::path& path, const Checkpoint& checkpoint) {
+  write_safetensors(path, tensor_file(checkpoint));
+}
+
+std::string checkpoint_bytes(const Checkpoint& checkpoint) { return safetensors_bytes(tensor_file(checkpoint)); }
+
+Checkpoint load_checkpoint(const std::filesystem::path& path) {
+  return checkpoint_in(read_safetensors(path), path.string());
+}
+
+Checkpoint parse_checkpoint(std::string_view bytes, std::string_view source) {
+  return checkpoint_in(parse_safetensors(bytes, source), source);
 }
 
 std::vector<std::pair<int64_t, std::filesystem::path>> CheckpointFolder::list() const {

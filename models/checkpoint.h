@@ -21,6 +21,10 @@ void save_checkpoint(const std::filesystem::path& path, const Checkpoint& checkp
 /// Throws Error, naming the file, when it is missing, damaged, or no checkpoint.
 Checkpoint load_checkpoint(const std::filesystem::path& path);
 
+/// The same in memory; `source` names the bytes in errors.
+std::string checkpoint_bytes(const Checkpoint& checkpoint);
+Checkpoint parse_checkpoint(std::string_view bytes, std::string_view source);
+
 /// The numbered checkpoints of a run, step-00000100.safetensors and so on: the last few are kept, so that a damaged
 /// one has a predecessor.
 class CheckpointFolder {

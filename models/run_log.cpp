@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <sstream>
 
 #include "core/atomic_file.h"
 #include "core/format.h"
@@ -204,15 +203,19 @@ RunResults complete_results(const fs::path& folder, const std::string& data) {
 }
 
 std::vector<CurvePoint> read_curve(const fs::path& folder) {
-  std::vector<CurvePoint> curve;
   const fs::path path = folder / "metrics.jsonl";
-  if (!fs::exists(path)) return curve;
-  std::istringstream in(read_file(path, FileKind::log));
-  for (std::string line; std::getline(in, line);) {
+  return fs::exists(path) ? parse_curve(read_file(path, FileKind::log)) : std::vector<CurvePoint>();
+}
+
+std::vector<CurvePoint> parse_curve(std::string_view lines) {
+  std::vector<CurvePoint> curve;
+  for (size_t at = 0, end; at < lines.size(); at = end + 1) {
+    end = std::min(lines.find('\n', at), lines.size());
+    const std::string_view line = lines.substr(at, end - at);
     const json j = parse_json_or_null(line);
     if (!j.is_object() || !j.contains("step") || !j["step"].is_number_integer()) continue;
     CurvePoint p;
-    p.step = j["step"].get<int64_t>();
+    p.step = j["step"].get<int64_t>();  // beyond 2^63 it is negative
     p.train_loss = number_or(j, "train_loss", std::numeric_limits<double>::quiet_NaN());
     if (p.step < 1 || !std::isfinite(p.train_loss)) continue;
     if (const auto val = j.find("val_loss"); val != j.end() && val->is_number()) p.val_loss = val->get<double>();
@@ -234,7 +237,7 @@ RunLog read_run_log(const fs::path& folder) {
   log.build = config.value("build", json());
   log.text = config.value("text", json());
   if (const auto tokenizer = config.find("tokenizer"); tokenizer != config.end() && tokenizer->is_object())
-    log.options.model.vocab = tokenizer->value("vocab", log.options.model.vocab);
+    log.options.model.vocab = JsonFields(*tokenizer, "run", "the tokenizer").whole("vocab", 1);
   log.curve = read_curve(folder);
   if (fs::exists(folder / "results.json")) log.results = read_results(folder / "results.json");
   log.finished = log.results.has_value() || fs::exists(folder / "model.safetensors");

@@ -59,6 +59,7 @@ RunLog read_run_log(const std::filesystem::path& folder);
 
 /// The curve of a folder alone: empty without metrics.jsonl.
 std::vector<CurvePoint> read_curve(const std::filesystem::path& folder);
+std::vector<CurvePoint> parse_curve(std::string_view lines);  ///< of what metrics.jsonl holds
 /// Median over all steps of the curve, by their tokens_per_s; 0 without steps.
 double median_step_seconds(const std::vector<CurvePoint>& curve, const TrainOptions& options);
 

@@ -16,7 +16,7 @@ namespace bg {
 namespace {
 
 constexpr std::size_t kPieceBytes = std::size_t{1} << 18;
-constexpr int64_t kMinBpeSize = 256 + 1, kMaxBpeSize = int64_t{1} << 20;
+constexpr int64_t kMinBpeSize = 256 + 1, kMaxBpeSize = kMaxVocabulary;
 
 std::string all_bytes() {
   std::string bytes;
@@ -79,6 +79,7 @@ BpeTokenizer::BpeTokenizer(BpeModel model, std::vector<AddedToken> added)
     : model_(std::move(model)), added_(std::move(added)) {
   std::unordered_map<std::string_view, int32_t> id_of;
   for (std::size_t i = 0; i < model_.tokens.size(); ++i) {
+    if (model_.tokens[i].empty()) continue;
     const bool is_new = id_of.emplace(model_.tokens[i], static_cast<int32_t>(i)).second;
     BG_CHECK(is_new, "tokenizer", "two tokens have the same bytes", printable(model_.tokens[i]), "different tokens");
   }
@@ -113,7 +114,9 @@ BpeTokenizer BpeTokenizer::train(std::string_view text, int64_t vocab_size) {
 }
 
 std::string BpeTokenizer::describe() const {
-  return str("bpe, ", vocab_size(), " tokens, ", model_.merges.size(), " merges",
+  const auto unused = std::count(model_.tokens.begin(), model_.tokens.end(), "");
+  return str("bpe, ", vocab_size() - unused, " tokens, ", model_.merges.size(), " merges",
+             unused == 0 ? "" : str(", ", unused, " unused ids"),
              added_.empty() ? "" : str(", ", added_.size(), " added tokens"));
 }
 
@@ -216,10 +219,12 @@ struct Occurrence {
   const AddedToken* token;
 };
 
-// The added tokens in the text from left to right: at each place the longest, and none inside another.
-std::vector<Occurrence> find_added(const std::vector<AddedToken>& added, std::string_view text) {
+// The added tokens in the text from left to right, of those that are `normalized` or not: at each place the longest, and
+// none inside another.
+std::vector<Occurrence> find_added(const std::vector<AddedToken>& added, bool normalized, std::string_view text) {
   std::vector<Occurrence> all;
   for (const AddedToken& token : added) {
+    if (token.normalized != normalized) continue;
     for (std::size_t i = text.find(token.content); i != text.npos; i = text.find(token.content, i + 1)) {
       all.push_back({i, &token});
     }
@@ -235,6 +240,19 @@ std::vector<Occurrence> find_added(const std::vector<AddedToken>& added, std::st
     return false;
   });
   return all;
+}
+
+// Calls on_token(token) for each that is found in the text and on_rest(text) for what lies between, in order.
+template <class OnToken, class OnRest>
+void split_at_added(const std::vector<AddedToken>& added, bool normalized, std::string_view text, OnToken on_token,
+                    OnRest on_rest) {
+  std::size_t done = 0;
+  for (const auto& [position, token] : find_added(added, normalized, text)) {
+    on_rest(text.substr(done, position - done));
+    on_token(*token);
+    done = position + token->content.size();
+  }
+  on_rest(text.substr(done));
 }
 
 void append_words(std::string_view text, WordEncoder& encoder, std::vector<int32_t>& ids) {
@@ -253,13 +271,10 @@ std::vector<int32_t> BpeTokenizer::encode_valid(std::string_view text) const {
   parallel_for(static_cast<int64_t>(pieces.size()), 1, [&](int64_t begin, int64_t end) {
     WordEncoder& encoder = encoders[static_cast<std::size_t>(worker_index())];
     for (auto p = static_cast<std::size_t>(begin); p < static_cast<std::size_t>(end); ++p) {
-      std::size_t done = 0;
-      for (const auto& [position, token] : find_added(added_, pieces[p])) {
-        append_words(pieces[p].substr(done, position - done), encoder, ids[p]);
-        ids[p].push_back(token->id);
-        done = position + token->content.size();
-      }
-      append_words(pieces[p].substr(done), encoder, ids[p]);
+      const auto token = [&](const AddedToken& t) { ids[p].push_back(t.id); };
+      const auto words = [&](std::string_view text) { append_words(text, encoder, ids[p]); };
+      split_at_added(added_, false, pieces[p], token,
+                     [&](std::string_view text) { split_at_added(added_, true, text, token, words); });
     }
   });
   if (ids.size() == 1) return std::move(ids.front());

@@ -42,6 +42,7 @@ class Tokenizer {
   /// Reads a tokenizer.json: byte-level BPE with GPT-2's pre-tokenisation, with or without added tokens. Throws Error
   /// saying which part of the file is not supported or damaged.
   static std::unique_ptr<Tokenizer> load(const std::filesystem::path& path);
+  static std::unique_ptr<Tokenizer> parse(std::string_view json);  ///< the same of the file's content
 
  protected:
   virtual std::vector<int32_t> encode_valid(std::string_view text) const = 0;
@@ -60,17 +61,22 @@ class ByteTokenizer : public Tokenizer {
   std::string_view token_bytes(int32_t id) const override;
 };
 
+/// How many ids a vocabulary may have.
+inline constexpr int64_t kMaxVocabulary = int64_t{1} << 20;
+
 /// A token that is found in the text before anything else happens, such as <|endoftext|>.
 struct AddedToken {
   int32_t id;
   std::string content;
-  bool special = true, normalized = false;  // kept for the file; they do not change the ids
+  bool special = true;      ///< kept for the file; it does not change the ids
+  bool normalized = false;  ///< looked for after all that are not, in the text between them
 };
 
 class BpeTokenizer : public Tokenizer {
  public:
   /// Tokens may be in any order but must hold the 256 single bytes; merges apply in order, and each makes a token of
-  /// the list. Added tokens are tokens of the list, too. Throws Error otherwise.
+  /// the list. Added tokens are tokens of the list, too. An empty token is an id without use: nothing is encoded as it,
+  /// and it decodes to nothing. Throws Error otherwise.
   explicit BpeTokenizer(BpeModel model, std::vector<AddedToken> added = {});
 
   /// Learns up to vocab_size tokens (see train_bpe, also for when there are fewer).

@@ -5,7 +5,6 @@
 #include <utf8proc.h>
 
 #include <algorithm>
-#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
@@ -35,7 +34,12 @@ std::string to_alphabet(std::string_view bytes) {
   return text;
 }
 
-std::string json_string(std::string_view text) { return json(text).dump(); }
+// The largest id that a file may use, so that a small file makes no large table.
+constexpr int64_t kMaxId = kMaxVocabulary - 1;
+
+std::string json_string(std::string_view text) {
+  return json(text).dump(-1, ' ', false, json::error_handler_t::replace);
+}
 
 // ---- reading
 
@@ -54,25 +58,25 @@ const json& member(const json& object, const char* name) {
 void require_absent(const json& object, const char* name) {
   const json& value = member(object, name);
   if (value.is_null() || value == "" || value == false || value == 0.0) return;
-  refuse(str("'", name, "' is not supported"), value.dump().substr(0, 80), "none");
+  refuse(str("'", name, "' is not supported"), json_excerpt(value), "none");
 }
 
 void require_type(const json& file, const char* name, std::string_view type) {
   const json& value = member(file, name);
   const json& got = value.is_object() ? member(value, "type") : value;
-  if (got != type) refuse(str("this ", name, " is not supported"), got.dump().substr(0, 80), json_string(type));
+  if (got != type) refuse(str("this ", name, " is not supported"), json_excerpt(got), json_string(type));
 }
 
 void check_supported(const json& file) {
-  if (!file.is_object()) refuse("not a tokenizer", file.type_name(), "a JSON object");
+  const JsonFields fields(file, "tokenizer", "the file");
   for (const char* name : {"truncation", "padding", "normalizer"}) require_absent(file, name);
   require_type(file, "model", "BPE");
   require_type(file, "pre_tokenizer", "ByteLevel");
   require_type(file, "decoder", "ByteLevel");
   if (!member(file, "post_processor").is_null()) require_type(file, "post_processor", "ByteLevel");  // keeps the ids
   require_absent(file["pre_tokenizer"], "add_prefix_space");
-  if (file["pre_tokenizer"].value("use_regex", true) == false) {
-    refuse("'use_regex' is not supported", "false", "true, GPT-2's pre-tokenisation");
+  if (const json& use_regex = member(file["pre_tokenizer"], "use_regex"); !use_regex.is_null() && use_regex != true) {
+    refuse("'use_regex' is not supported", json_excerpt(use_regex), "true, GPT-2's pre-tokenisation");
   }
   for (const char* name : {"dropout", "continuing_subword_prefix", "end_of_word_suffix", "ignore_merges"}) {
     require_absent(file["model"], name);
@@ -83,17 +87,18 @@ std::vector<AddedToken> read_added(const json& file) {
   std::vector<AddedToken> added;
   const json& list = member(file, "added_tokens");
   if (list.is_null()) return added;
+  if (!list.is_array()) refuse("bad added_tokens", json_excerpt(list), "an array");
   for (const json& entry : list) {
+    const JsonFields fields(entry, "tokenizer", "an added token");
+    // the first three take white space away or look at the words around: decoding would not give the text back
     for (const char* name : {"single_word", "lstrip", "rstrip"}) require_absent(entry, name);
-    added.push_back({entry.at("id").get<int32_t>(), entry.at("content").get<std::string>(),
-                     entry.value("special", false), entry.value("normalized", false)});
-    const AddedToken& token = added.back();
-    for (std::size_t i = 0; i < token.content.size(); i += character_at(token.content, i).bytes) {
-      if (character_at(token.content, i).kind != CharClass::space) continue;
-      refuse("an added token with white space is not supported", json_string(token.content));
-    }
-    if (token.normalized != added.front().normalized) {  // they would be looked for in two passes
-      refuse("added tokens with different values of 'normalized' are not supported", json_string(token.content));
+    const auto flag = [&](const char* name) { return !fields.find(name).is_null() && fields.flag(name); };
+    added.push_back({static_cast<int32_t>(fields.whole("id", 0, kMaxId)), fields.text("content"), flag("special"),
+                     flag("normalized")});
+    const std::string& content = added.back().content;
+    for (std::size_t i = 0; i < content.size(); i += character_at(content, i).bytes) {
+      if (character_at(content, i).kind != CharClass::space) continue;
+      refuse("an added token with white space is not supported", json_excerpt(content));
     }
   }
   return added;
@@ -113,7 +118,7 @@ std::string from_alphabet(std::string_view text) {
                                                    static_cast<utf8proc_ssize_t>(text.size() - i), &character));
     const auto found = byte_of.find(character);
     if (found == byte_of.end()) {
-      refuse("a token is not written in the byte-level alphabet", json_string(text), "one character for each byte");
+      refuse("a token is not written in the byte-level alphabet", json_excerpt(text), "one character for each byte");
     }
     bytes += found->second;
   }
@@ -122,18 +127,50 @@ std::string from_alphabet(std::string_view text) {
 
 // Both forms in use: "left right" and ["left", "right"].
 std::pair<std::string, std::string> read_merge(const json& entry) {
-  if (entry.is_array() && entry.size() == 2) return {entry[0].get<std::string>(), entry[1].get<std::string>()};
+  const auto bad = [&] { refuse("a merge is damaged", json_excerpt(entry), "two tokens with a space between them"); };
+  if (entry.is_array()) {
+    if (entry.size() != 2 || !entry[0].is_string() || !entry[1].is_string()) bad();
+    return {entry[0].get<std::string>(), entry[1].get<std::string>()};
+  }
+  if (!entry.is_string()) bad();
   const auto text = entry.get<std::string>();
   const std::size_t space = text.find(' ');
-  if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos) {
-    refuse("a merge is damaged", json_string(text), "two tokens with a space between them");
-  }
+  if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos) bad();
   return {text.substr(0, space), text.substr(space + 1)};
 }
 
+using IdOfText = std::unordered_map<std::string, int32_t>;
+
+IdOfText read_vocabulary(const JsonFields& model) {
+  const json& vocabulary = model.at("vocab");
+  if (!vocabulary.is_object()) refuse("bad vocab", json_excerpt(vocabulary), "an object of ids by token");
+  IdOfText id_of;
+  for (const auto& [text, id] : vocabulary.get_ref<const json::object_t&>()) {
+    if (text.empty()) refuse("a token of no bytes is not supported", json_excerpt(id));
+    const int64_t whole = json_whole(id, "tokenizer", str("bad id of ", in_quotes(text)), 0, kMaxId);
+    id_of.emplace(text, static_cast<int32_t>(whole));
+  }
+  return id_of;
+}
+
+// The library gives an added token that the vocabulary does not list the next id after all others, whatever the file
+// says; where the two differ, no ids would be right for everyone.
+void check_added_ids(const IdOfText& id_of, const std::vector<AddedToken>& added) {
+  int64_t next = static_cast<int64_t>(id_of.size());
+  for (const AddedToken& token : added) {
+    const auto listed = id_of.find(token.content);
+    const int64_t id = listed == id_of.end() ? next : listed->second;
+    if (token.id != id)
+      refuse(str("the tokenizers library would not use the id of the added token ", in_quotes(token.content)),
+             str(token.id), str(id), "list the token in the model's vocab, too");
+    next = std::max(next, id + 1);
+  }
+}
+
 BpeModel read_model(const json& file, const std::vector<AddedToken>& added) {
-  const auto id_of = file["model"].at("vocab").get<std::unordered_map<std::string, int64_t>>();
-  std::unordered_map<int64_t, std::string> bytes_of;
+  const JsonFields fields(file["model"], "tokenizer", "the model");
+  const IdOfText id_of = read_vocabulary(fields);
+  std::unordered_map<int32_t, std::string> bytes_of;
   for (const AddedToken& token : added) {
     if (!bytes_of.emplace(token.id, token.content).second) refuse("two added tokens have one id", str(token.id));
   }
@@ -145,19 +182,21 @@ BpeModel read_model(const json& file, const std::vector<AddedToken>& added) {
       refuse("two tokens have one id", str(id));
     }
   }
+  check_added_ids(id_of, added);
   BpeModel model;
-  for (int64_t id = 0; id < static_cast<int64_t>(bytes_of.size()); ++id) {
-    const auto found = bytes_of.find(id);
-    if (found == bytes_of.end())
-      refuse("an id has no token", str(id), str("ids 0 to ", bytes_of.size() - 1, " in use"));
-    model.tokens.push_back(found->second);
+  for (auto& [id, bytes] : bytes_of) {
+    const auto place = static_cast<std::size_t>(id);
+    if (place >= model.tokens.size()) model.tokens.resize(place + 1);  // unused ids stay empty
+    model.tokens[place] = std::move(bytes);
   }
   const auto token_id = [&](const std::string& text) {
     const auto found = id_of.find(text);
-    if (found == id_of.end()) refuse("a merge names a token that is not in the vocabulary", json_string(text));
-    return static_cast<int32_t>(found->second);
+    if (found == id_of.end()) refuse("a merge names a token that is not in the vocabulary", json_excerpt(text));
+    return found->second;
   };
-  for (const json& entry : file["model"].at("merges")) {
+  const json& merges = fields.at("merges");
+  if (!merges.is_array()) refuse("bad merges", json_excerpt(merges), "an array");
+  for (const json& entry : merges) {
     const auto [left, right] = read_merge(entry);
     model.merges.push_back({token_id(left), token_id(right)});
   }
@@ -170,15 +209,6 @@ bool is_byte_vocabulary(const BpeModel& model) {
     if (model.tokens[static_cast<std::size_t>(b)] != std::string(1, static_cast<char>(b))) return false;
   }
   return true;
-}
-
-std::unique_ptr<Tokenizer> read_tokenizer(std::string_view text) {
-  const json file = parse_json(text, "tokenizer", "the file");
-  check_supported(file);
-  std::vector<AddedToken> added = read_added(file);
-  BpeModel model = read_model(file, added);
-  if (added.empty() && is_byte_vocabulary(model)) return std::make_unique<ByteTokenizer>();
-  return std::make_unique<BpeTokenizer>(std::move(model), std::move(added));
 }
 
 }  // namespace
@@ -223,6 +253,7 @@ std::string tokenizer_json(const BpeModel& model, const std::vector<AddedToken>&
     "vocab": {)";
   separator = "\n";
   for (std::size_t id = 0; id < names.size(); ++id) {
+    if (names[id].empty()) continue;  // unused
     out += str(separator, "      ", json_string(names[id]), ": ", id);
     separator = ",\n";
   }
@@ -237,12 +268,19 @@ std::string tokenizer_json(const BpeModel& model, const std::vector<AddedToken>&
   return out;
 }
 
+std::unique_ptr<Tokenizer> Tokenizer::parse(std::string_view text) {
+  const json file = parse_json(text, "tokenizer", "the file");
+  check_supported(file);
+  std::vector<AddedToken> added = read_added(file);
+  BpeModel model = read_model(file, added);
+  if (added.empty() && is_byte_vocabulary(model)) return std::make_unique<ByteTokenizer>();
+  return std::make_unique<BpeTokenizer>(std::move(model), std::move(added));
+}
+
 std::unique_ptr<Tokenizer> Tokenizer::load(const std::filesystem::path& path) {
-  const std::string file = read_file(path, FileKind::vocabulary);
+  const std::string text = read_file(path, FileKind::vocabulary);
   try {
-    return read_tokenizer(file);
-  } catch (const json::exception& e) {
-    fail("tokenizer", str("cannot read ", path.string(), ": it is not a well-formed tokenizer.json: ", e.what()));
+    return parse(text);
   } catch (const Error& e) {
     throw Error(str(e.what(), " (", path.string(), ")"));
   }

@@ -84,7 +84,7 @@ TransformerConfig TransformerConfig::from_json(const nlohmann::json& json) {
   const nlohmann::json known = TransformerConfig().to_json();
   const JsonFields fields(json, "config", "a model");
   for (const auto& [key, value] : json.items())
-    BG_CHECK(known.contains(key), "config", "unknown field", json_excerpt(key), "the fields of a model");
+    BG_CHECK(known.contains(key), "config", "unknown field", in_quotes(key), "the fields of a model");
   TransformerConfig c;
   c.model = nn::kAttentionNames.parse(fields.text("model"));
   c.rounds = fields.whole("rounds");

@@ -57,7 +57,7 @@ class Builder : public json::json_sax_t {
   bool key(string_t& name) override {
     const auto [member, is_new] = open_.back()->get_ref<json::object_t&>().try_emplace(name);
     BG_CHECK(is_new, op_, str(source_, " holds a name twice in one object"),
-             str("'", shortened(escaped(name), kShown), "'"), "distinct names");
+             in_quotes(name), "distinct names");
     member_ = &member->second;
     return true;
   }
@@ -130,6 +130,8 @@ json parse_json_or_null(std::string_view text) {
 std::string json_excerpt(const json& value) {
   return shortened(value.dump(-1, ' ', false, json::error_handler_t::replace), kShown);
 }
+
+std::string in_quotes(std::string_view text) { return str("'", shortened(escaped(text.substr(0, 4 * kShown)), kShown), "'"); }
 
 int64_t json_whole(const json& value, std::string_view op, std::string_view what, int64_t least, int64_t most) {
   BG_CHECK(is_whole(value, least, most), op, what, json_excerpt(value), "a whole number" + bounds_text(least, most));

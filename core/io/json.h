@@ -26,6 +26,10 @@ nlohmann::json parse_json_or_null(std::string_view text);
 /// A value as a message shows it: on one line, in UTF-8, cut after about 80 bytes.
 std::string json_excerpt(const nlohmann::json& value);
 
+/// Any bytes, a name in a file for one, as a message shows them: 'name', cut in the same way, with JSON's escapes and
+/// U+FFFD where they are not UTF-8.
+std::string in_quotes(std::string_view text);
+
 /// A number without a fractional part or exponent, within the bounds; 97.0 is refused as 97.5 is. Throws Error
 /// `[op] WHAT: got 97.5, expected a whole number ...`.
 int64_t json_whole(const nlohmann::json& value, std::string_view op, std::string_view what,

@@ -9,22 +9,28 @@
 #include <vector>
 
 #include "core/atomic_file.h"
+#include "core/io/elements.h"
+#include "core/io/json.h"
 #include "core/read_file.h"
 
 namespace bg {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "file formats are little-endian; numbers are copied as is");
-
 constexpr std::string_view kOp = "npy";
 constexpr std::string_view kMagic = "\x93NUMPY";
 constexpr size_t kAlignment = 64;  // of the data, from the start of the file: as NumPy writes
 
-constexpr std::pair<std::string_view, DType> kDTypes[] = {
+using Kind = ElementFormat::Kind;
+constexpr std::pair<std::string_view, ElementFormat> kFormats[] = {
+    {"f2", {Kind::ieee, 2}},         {"f4", {Kind::ieee, 4}},         {"f8", {Kind::ieee, 8}},
+    {"b1", {Kind::boolean, 1}},      {"i1", {Kind::signed_int, 1}},   {"i2", {Kind::signed_int, 2}},
+    {"i4", {Kind::signed_int, 4}},   {"i8", {Kind::signed_int, 8}},   {"u1", {Kind::unsigned_int, 1}},
+    {"u2", {Kind::unsigned_int, 2}}, {"u4", {Kind::unsigned_int, 4}}, {"u8", {Kind::unsigned_int, 8}}};
+constexpr std::pair<std::string_view, DType> kWritten[] = {
     {"<f4", DType::f32}, {"<f8", DType::f64}, {"<i4", DType::i32}, {"<i8", DType::i64}};
 
 struct Header {
-  DType dtype = DType::f32;
+  ElementFormat format;
   bool fortran_order = false;
   Shape shape;
 };
@@ -35,15 +41,15 @@ class HeaderParser {
   HeaderParser(std::string_view text, std::string_view source) : text_(text), source_(source) {}
 
   Header parse() {
-    std::optional<DType> dtype;
+    std::optional<ElementFormat> format;
     std::optional<bool> fortran_order;
     std::optional<Shape> shape;
     expect('{');
     while (!take('}')) {
-      const std::string_view key = quoted();
+      const std::string_view key = quoted_text();
       expect(':');
-      if (key == "descr" && !dtype)
-        dtype = parse_dtype();
+      if (key == "descr" && !format)
+        format = parse_format();
       else if (key == "fortran_order" && !fortran_order)
         fortran_order = parse_bool();
       else if (key == "shape" && !shape)
@@ -57,13 +63,13 @@ class HeaderParser {
     }
     skip_space();
     if (at_ != text_.size()) bad("text after the header");
-    if (!dtype || !fortran_order || !shape) bad("a field missing");
-    return {*dtype, *fortran_order, *shape};
+    if (!format || !fortran_order || !shape) bad("a field missing");
+    return {*format, *fortran_order, *shape};
   }
 
  private:
   [[noreturn]] void bad(std::string_view what) const {
-    fail(kOp, str(source_, ": bad header, ", what), str("'", text_.substr(0, 200), "', character ", at_),
+    fail(kOp, str(source_, ": bad header, ", what), str(in_quotes(text_), ", character ", at_),
          "a dictionary of descr, fortran_order and shape");
   }
   void skip_space() {
@@ -84,7 +90,7 @@ class HeaderParser {
     at_ += word.size();
     return true;
   }
-  std::string_view quoted() {
+  std::string_view quoted_text() {
     const char quote = take('"') ? '"' : '\'';
     if (quote == '\'') expect('\'');
     const size_t begin = at_, end = text_.find(quote, begin);
@@ -92,13 +98,20 @@ class HeaderParser {
     at_ = end + 1;
     return text_.substr(begin, end - begin);
   }
-  DType parse_dtype() {
+  // A byte order, a kind and the bytes of a number: <f4, >i2, |b1, or f8 without an order, which is ours.
+  ElementFormat parse_format() {
     skip_space();
     if (at_ < text_.size() && text_[at_] == '[') bad("a structured dtype, which is not supported");
-    const std::string_view descr = quoted();
-    for (const auto& [name, dtype] : kDTypes)
-      if (descr == name) return dtype;
-    fail(kOp, str(source_, ": dtype not supported"), str("'", descr, "'"), "<f4, <f8, <i4 or <i8",
+    const std::string_view descr = quoted_text();
+    const bool has_order = !descr.empty() && std::string_view("<>=|").find(descr[0]) != std::string_view::npos;
+    const std::string_view type = descr.substr(has_order ? 1 : 0);
+    for (const auto& [name, format] : kFormats) {
+      if (type != name) continue;
+      ElementFormat found = format;
+      found.big_endian = descr[0] == '>' && format.bytes > 1;
+      return found;
+    }
+    fail(kOp, str(source_, ": dtype not supported"), in_quotes(descr), "floats of 2, 4 or 8 bytes, whole numbers or bool",
          "astype(numpy.float32) before saving");
   }
   bool parse_bool() {
@@ -126,6 +139,7 @@ class HeaderParser {
       if (__builtin_mul_overflow(n, int64_t{10}, &n) || __builtin_add_overflow(n, text_[at_] - '0', &n))
         bad("a size beyond 2^63");
     if (at_ == begin) bad("a size that is not a whole number");
+    take('L');  // Python 2 wrote its long integers so
     return n;
   }
 
@@ -134,7 +148,7 @@ class HeaderParser {
 };
 
 size_t data_bytes(const Header& header, std::string_view source) {
-  size_t bytes = static_cast<size_t>(size_of(header.dtype));
+  size_t bytes = static_cast<size_t>(header.format.bytes);
   for (const int64_t n : header.shape)
     BG_CHECK(!__builtin_mul_overflow(bytes, static_cast<size_t>(std::max<int64_t>(n, 1)), &bytes), kOp,
              str(source, ": too large"), str(header.shape), "fewer than 2^64 bytes");
@@ -142,7 +156,7 @@ size_t data_bytes(const Header& header, std::string_view source) {
 }
 
 std::string_view descr_of(DType t) {
-  for (const auto& [name, dtype] : kDTypes)
+  for (const auto& [name, dtype] : kWritten)
     if (dtype == t) return name;
   fail(kOp, "dtype has no NumPy form", name_of(t), "f32, f64, i32 or i64", "to(DType::f32)");
 }
@@ -187,12 +201,11 @@ Tensor parse_npy(std::string_view bytes, std::string_view source) {
   const std::string_view data = bytes.substr(header_at + length);
   const size_t expected = data_bytes(header, source);
   BG_CHECK(data.size() == expected, kOp, str(source, ": data of a wrong size"), str(data.size(), " bytes"),
-           str(expected, " for ", header.dtype, " ", header.shape));
+           str(expected, " for ", header.format.bytes, "-byte numbers ", header.shape));
 
   Shape stored = header.shape;  // Fortran order is the row-major order of the reversed shape
   if (header.fortran_order) std::reverse(&stored[0], &stored[0] + stored.rank());
-  Tensor t = Tensor::empty(stored, header.dtype);
-  if (expected > 0) std::memcpy(t.storage()->data(), data.data(), expected);
+  Tensor t = read_elements(data, stored, header.format, kOp, source);
   if (!header.fortran_order) return t;
   std::vector<int> reversed;
   for (int d = stored.rank() - 1; d >= 0; --d) reversed.push_back(d);
@@ -225,8 +238,11 @@ void write_npy(const std::filesystem::path& path, const Tensor& tensor) {
 }
 
 std::map<std::string, Tensor> read_npz(const std::filesystem::path& path) {
-  const std::string bytes = read_file(path, FileKind::data);  // lives longer than the archive
-  BG_CHECK(!bytes.empty(), kOp, str("cannot read ", path.string()), "an empty file", "a .npz file");
+  return parse_npz(read_file(path, FileKind::data), path.string());
+}
+
+std::map<std::string, Tensor> parse_npz(std::string_view bytes, std::string_view where_from) {
+  BG_CHECK(!bytes.empty(), kOp, str("cannot read ", where_from), "an empty file", "a .npz file");
   zip_error_t error;
   zip_error_init(&error);
   zip_source_t* source = zip_source_buffer_create(bytes.data(), bytes.size(), 0, &error);
@@ -235,14 +251,14 @@ std::map<std::string, Tensor> read_npz(const std::filesystem::path& path) {
   if (!archive && source) zip_source_free(source);
   const std::string reason = archive ? "" : zip_error_strerror(&error);
   zip_error_fini(&error);
-  BG_CHECK(archive, kOp, str("cannot read ", path.string()), reason, "a .npz file");
+  BG_CHECK(archive, kOp, str("cannot read ", where_from), reason, "a .npz file");
   constexpr std::string_view kSuffix = ".npy";
   std::map<std::string, Tensor> tensors;
   const zip_int64_t count = zip_get_num_entries(archive.get(), 0);
   for (zip_uint64_t i = 0; i < static_cast<zip_uint64_t>(count); ++i) {
     const char* raw_name = zip_get_name(archive.get(), i, 0);
     const std::string name = raw_name ? raw_name : "";
-    const std::string where = str(path.string(), ", entry '", name, "'");
+    const std::string where = str(where_from, ", entry ", in_quotes(name));
     BG_CHECK(name.ends_with(kSuffix), kOp, str(where, " is no array"), "", "names that end in .npy");
     const bool fresh = tensors
                            .emplace(name.substr(0, name.size() - kSuffix.size()),
@@ -254,14 +270,16 @@ std::map<std::string, Tensor> read_npz(const std::filesystem::path& path) {
 }
 
 void write_npz(const std::filesystem::path& path, const std::map<std::string, Tensor>& tensors) {
-  auto check = [&](bool good, std::string_view what) {
-    BG_CHECK(good, kOp, str("cannot write ", path.string()), what);
-  };
+  write_file_atomically(path, npz_bytes(tensors, path.string()));
+}
+
+std::string npz_bytes(const std::map<std::string, Tensor>& tensors, std::string_view target) {
+  auto check = [&](bool good, std::string_view what) { BG_CHECK(good, kOp, str("cannot write ", target), what); };
   check(!tensors.empty(), "no arrays");
   std::vector<std::string> contents;  // alive until the archive is complete
   for (const auto& [name, t] : tensors) contents.push_back(npy_bytes(t));
 
-  // The archive is built in memory, then written all or nothing.
+  // Built in memory, so that it can be written all or nothing.
   const Source buffer(zip_source_buffer_create(nullptr, 0, 0, nullptr), &zip_source_free);
   check(buffer != nullptr, "no memory");
   zip_source_keep(buffer.get());  // zip_close gives up one of the two
@@ -288,7 +306,7 @@ void write_npz(const std::filesystem::path& path, const std::map<std::string, Te
   const zip_int64_t n = zip_source_read(buffer.get(), bytes.data(), bytes.size());
   zip_source_close(buffer.get());
   check(n == static_cast<zip_int64_t>(bytes.size()), "the archive in memory is cut off");
-  write_file_atomically(path, bytes);
+  return bytes;
 }
 
 }  // namespace bg

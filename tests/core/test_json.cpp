@@ -119,5 +119,7 @@ TEST_CASE("json: what a message shows of a value is short, on one line and UTF-8
   const std::string cut = json_excerpt(std::string(79, 'x') + "\u00e9");  // the quote makes the character straddle
   CHECK(cut == "\"" + std::string(79, 'x') + "...");
   CHECK(json_excerpt(std::string(78, 'x') + "\u00e9") == "\"" + std::string(78, 'x') + "...");
+  CHECK(in_quotes("a'\n\xff") == "'a'\\n\xEF\xBF\xBD'");
+  CHECK(in_quotes(std::string(100'000, 'x')).size() == 85);
   CHECK(json_excerpt("\xff") == "\"\xEF\xBF\xBD\"");
 }

@@ -1,6 +1,7 @@
 // NumPy files: round trips, exact bytes, Fortran order, and a corpus of malformed and mutated files.
 #include <unistd.h>
 
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -82,6 +83,53 @@ TEST_CASE("npy: versions, key order, quotes and Fortran order of other writers")
   CHECK(f.to_vector<double>() == std::vector<double>{1, 3, 5, 2, 4, 6});
 }
 
+TEST_CASE("npy: shapes as Python 2 wrote them") {
+  const std::string data = raw({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12});
+  const Tensor t = parse_npy(npy(header("'<f4'", "False", "(3L, 4L)"), data), "x");
+  CHECK(t.shape() == Shape{3, 4});
+  CHECK(t.at({2, 0}) == 9);
+  CHECK(parse_npy(npy(header("'<f4'", "False", "(12L,)"), data), "x").shape() == Shape{12});
+}
+
+TEST_CASE("npy: every number that a dtype here holds exactly is read, in either byte order") {
+  struct Case {
+    std::string descr, data;
+    DType dtype;
+    std::vector<double> values;
+  };
+  using S = std::string;
+  const std::vector<Case> cases{
+      {"<f2", S("\x00\x3c\x01\x00\xff\x7b\x00\xc0", 8), DType::f32, {1, 0x1p-24, 65504, -2}},
+      {">f2", S("\x3c\x00\x03\xff\x00\x00\xfc\x00", 8), DType::f32, {1, 1023 * 0x1p-24, 0, -INFINITY}},
+      {">f4", S("\x3f\x80\x00\x00\xc0\x00\x00\x00", 8), DType::f32, {1, -2}},
+      {"=f4", S("\x00\x00\x80\x3f", 4), DType::f32, {1}},
+      {"f8", S("\0\0\0\0\0\0\xf0\x3f", 8), DType::f64, {1}},
+      {">f8", S("\x3f\xf0\0\0\0\0\0\1", 8), DType::f64, {1 + 0x1p-52}},
+      {"|b1", S("\0\1\2", 3), DType::i32, {0, 1, 1}},
+      {"|i1", S("\x7f\x80\xff", 3), DType::i32, {127, -128, -1}},
+      {"|u1", S("\x7f\x80\xff", 3), DType::i32, {127, 128, 255}},
+      {"<i2", S("\xff\x7f\0\x80", 4), DType::i32, {32767, -32768}},
+      {">i2", S("\x7f\xff\x80\0", 4), DType::i32, {32767, -32768}},
+      {"<u2", S("\xff\xff", 2), DType::i32, {65535}},
+      {">i4", S("\x80\0\0\1", 4), DType::i32, {-2147483647}},
+      {"<u4", S("\xff\xff\xff\xff", 4), DType::i64, {4294967295}},
+      {">u4", S("\x80\0\0\0", 4), DType::i64, {2147483648}},
+      {">i8", S("\xff\xff\xff\xff\xff\xff\xff\xfe", 8), DType::i64, {-2}},
+      {"<u8", S("\1\0\0\0\0\0\0\x20", 8), DType::i64, {2305843009213693953.}},
+  };
+  for (const Case& c : cases) {
+    INFO(c.descr);
+    const std::string shape = str("(", c.values.size(), ",)");
+    const Tensor t = parse_npy(npy(header("'" + c.descr + "'", "False", shape), c.data), "x");
+    CHECK(t.dtype() == c.dtype);
+    CHECK(t.to_vector<double>() == c.values);
+  }
+  const Tensor nan = parse_npy(npy(header("'<f2'", "False", "(2,)"), S("\x00\x7e\x01\xfc", 4)), "x");
+  for (const double x : nan.to_vector<double>()) CHECK(std::isnan(x));
+  const Tensor f = parse_npy(npy(header("'>i2'", "True", "(2, 3)"), S("\0\1\0\2\0\3\0\4\0\5\0\6", 12)), "x");
+  CHECK(f.to_vector<double>() == std::vector<double>{1, 3, 5, 2, 4, 6});
+}
+
 TEST_CASE("[R38] npy: malformed files are refused with a reason") {
   const std::string data = raw({1, 2});
   struct Case {
@@ -95,17 +143,23 @@ TEST_CASE("[R38] npy: malformed files are refused with a reason") {
       {npy(header("'<f4'", "False", "(2,)"), data).substr(0, 40), "header reaches beyond the end"},
       {npy(header("'<f4'", "False", "(2,)"), data.substr(1)), "data of a wrong size: got 7 bytes, expected 8"},
       {npy(header("'<f4'", "False", "(2,)"), data + "x"), "data of a wrong size"},
-      {npy(header("'<f4'", "False", "(3,)"), data), "expected 12 for f32 (3,)"},
-      {npy(header("'>f4'", "False", "(2,)"), data), "dtype not supported: got '>f4'"},
-      {npy(header("'<f2'", "False", "(4,)"), data), "dtype not supported: got '<f2'"},
-      {npy(header("'|b1'", "False", "(8,)"), data), "dtype not supported"},
-      {npy(header("'|O'", "False", "(1,)"), data), "dtype not supported"},
+      {npy(header("'<f4'", "False", "(3,)"), data), "expected 12 for 4-byte numbers (3,)"},
+      {npy(header("'|O'", "False", "(1,)"), data), "dtype not supported: got '|O'"},
+      {npy(header("'<c8'", "False", "(1,)"), data), "dtype not supported: got '<c8'"},
+      {npy(header("'<f16'", "False", "(1,)"), data), "dtype not supported"},
+      {npy(header("'|S8'", "False", "(1,)"), data), "dtype not supported"},
+      {npy(header("'<U2'", "False", "(1,)"), data), "dtype not supported"},
+      {npy(header("'<M8[ns]'", "False", "(1,)"), data), "dtype not supported"},
+      {npy(header("''", "False", "(1,)"), data), "dtype not supported"},
+      {npy(header("'\xff\n'", "False", "(1,)"), data), "dtype not supported: got '\xEF\xBF\xBD\\n'"},
+      {npy(header("'<u8'", "False", "(1,)"), std::string(8, '\xff')), "got 18446744073709551615, expected at most 2^63"},
+      {npy(header("'<f4'", "False", "(L,)"), data), "not a whole number"},
+      {npy(header("'<f4'", "False", "(2LL,)"), data), "without commas"},
       {npy(header("[('a', '<f4')]", "False", "(2,)"), data), "structured dtype"},
       {npy(header("'<f4'", "0", "(2,)"), data), "not True or False"},
       {npy(header("'<f4'", "False", "2"), data), "bad header, no ("},
       {npy(header("'<f4'", "False", "(2)"), data), "not a tuple"},
       {npy(header("'<f4'", "False", "(-2,)"), data), "not a whole number"},
-      {npy(header("'<f4'", "False", "(2L,)"), data), "without commas"},
       {npy(header("'<f4'", "False", "(1 2)"), data), "without commas"},
       {npy(header("'<f4'", "False", "(2,,)"), data), "not a whole number"},
       {npy(header("'<f4'", "False", "(2,"), data), "not a whole number"},

@@ -327,6 +327,48 @@ TEST_CASE("added tokens are found before words are, the longest first") {
   CHECK(Tokenizer::load(again.path)->encode(text) == ids);
 }
 
+TEST_CASE("a vocabulary with unused ids keeps them, as the library does") {
+  std::string json = BpeTokenizer::train("ab ab abc", 258).to_json();
+  const auto replace = [&](const std::string& from, const std::string& to) {
+    REQUIRE(json.find(from) != std::string::npos);
+    json.replace(json.find(from), from.size(), to);
+  };
+  replace("\"ab\": 256", "\"ab\": 777, \"<x>\": 300");
+  replace("\"added_tokens\": []", "\"added_tokens\": [{\"id\": 300, \"content\": \"<x>\"}]");
+  const auto tokenizer = Tokenizer::parse(json);
+  CHECK(tokenizer->vocab_size() == 778);
+  CHECK(contains(tokenizer->describe(), "259 tokens, 2 merges, 519 unused ids"));
+  CHECK(tokenizer->encode("ab<x>ab abc") == Ids{777, 300, 777, 257, 66});
+  CHECK(tokenizer->decode(Ids{777, 500, 300}) == "ab<x>");
+  CHECK(tokenizer->token_text(500).empty());
+  const auto again = Tokenizer::parse(tokenizer->to_json());
+  CHECK(again->to_json() == tokenizer->to_json());
+  CHECK(again->encode("ab<x>ab abc") == Ids{777, 300, 777, 257, 66});
+}
+
+TEST_CASE("added tokens that are normalized are looked for after those that are not") {
+  const std::string none = "\"added_tokens\": []";
+  const auto ids_of = [&](bool first, bool second, const std::string& text) {
+    std::string json = BpeTokenizer::train("ab ab abc", 258).to_json();
+    const auto added = [](int id, const std::string& content, bool normalized) {
+      return bg::str("{\"id\": ", id, ", \"content\": \"", content, "\", \"normalized\": ", normalized ? "true" : "false",
+                     "}");
+    };
+    json.replace(json.find(none), none.size(),
+                 "\"added_tokens\": [" + added(258, "<x>", first) + "," + added(259, "x><", second) + "]");
+    const auto tokenizer = Tokenizer::parse(json);
+    CHECK(Tokenizer::parse(tokenizer->to_json())->encode(text) == tokenizer->encode(text));
+    CHECK(tokenizer->decode(tokenizer->encode(text)) == text);
+    return tokenizer->encode(text);
+  };
+  // a is 64, < is 27, y is 88; the ids are those that the tokenizers library gives
+  CHECK(ids_of(false, false, "a<x><y") == Ids{64, 258, 27, 88});
+  CHECK(ids_of(true, true, "a<x><y") == Ids{64, 258, 27, 88});
+  CHECK(ids_of(true, false, "a<x><y") == Ids{64, 27, 259, 88});
+  CHECK(ids_of(false, true, "a<x><y") == Ids{64, 258, 27, 88});
+  CHECK(ids_of(true, false, "<x>") == Ids{258});
+}
+
 TEST_CASE("merges in the form of pairs are read, too") {
   std::string json = BpeTokenizer::train("ab ab abc", 258).to_json();
   const std::string text = "\"a b\"";
@@ -355,19 +397,45 @@ TEST_CASE("tokenizer files that are damaged or not supported are refused with th
       {"\"ignore_merges\": false", "\"ignore_merges\": true", "'ignore_merges' is not supported"},
       {"\"added_tokens\": []", "\"added_tokens\": [{\"id\": 258, \"content\": \"a b\"}]", "white space"},
       {"\"added_tokens\": []", "\"added_tokens\": [{\"id\": 300, \"content\": \"<x>\"}]",
-       "an id has no token: got 258"},
+       "would not use the id of the added token '<x>': got 300, expected 258"},
+      {"\"added_tokens\": []", "\"added_tokens\": [{\"id\": 259, \"content\": \"<x>\"}]", "got 259, expected 258"},
+      {"\"added_tokens\": []", "\"added_tokens\": [{\"id\": 258, \"content\": \"\"}]", "under its id"},
+      {"\"added_tokens\": []", "\"added_tokens\": [{\"id\": 97.5, \"content\": \"<x>\"}]",
+       "bad id: got 97.5, expected a whole number from 0 to 1048575"},
+      {"\"added_tokens\": []", "\"added_tokens\": [{\"id\": 1e20, \"content\": \"<x>\"}]", "bad id: got 1e+20"},
+      {"\"added_tokens\": []", "\"added_tokens\": [{\"id\": 4294967554, \"content\": \"<x>\"}]",
+       "bad id: got 4294967554"},
+      {"\"added_tokens\": []", "\"added_tokens\": [{\"content\": \"<x>\"}]", "'id' is missing"},
+      {"\"added_tokens\": []", "\"added_tokens\": [{\"id\": 258, \"content\": 7}]", "bad content: got 7"},
+      {"\"added_tokens\": []", "\"added_tokens\": [{\"id\": 258, \"content\": \"<x>\", \"special\": 1}]",
+       "bad special: got 1"},
+      {"\"added_tokens\": []", "\"added_tokens\": 5", "bad added_tokens: got 5"},
+      {"\"added_tokens\": []", "\"added_tokens\": [{\"id\": 258, \"content\": \"<x>\", \"rstrip\": true}]", "'rstrip'"},
+      {"\"added_tokens\": []", "\"added_tokens\": [{\"id\": 258, \"content\": \"<x>\", \"single_word\": true}]",
+       "'single_word'"},
       {"\"added_tokens\": []", "\"added_tokens\": [{\"id\": 64, \"content\": \"<x>\"}]", "two tokens have one id"},
       {"\"added_tokens\": []", "\"added_tokens\": [{\"id\": 258, \"content\": \"<x>\", \"lstrip\": true}]", "'lstrip'"},
       {"\"!\": 0", "\"!\": 1", "two tokens have one id: got 1"},
-      {"\"!\": 0", "\"!\": 999", "an id has no token: got 0"},
+      {"\"!\": 0", "\"!\": 1e20", "bad id of '!': got 1e+20, expected a whole number from 0 to 1048575"},
+      {"\"!\": 0", "\"!\": 97.5", "bad id of '!': got 97.5"},
+      {"\"!\": 0", "\"!\": 4294967296", "bad id of '!': got 4294967296"},
+      {"\"!\": 0", "\"!\": -1", "bad id of '!': got -1"},
+      {"\"!\": 0", "\"!\": 1048576", "bad id of '!': got 1048576"},
+      {"\"!\": 0", "\"\": 0", "a token of no bytes"},
       {"\"!\": 0", "\"!!\": 0", "no token for the byte 33"},
       {"\"!\": 0", "\"\xe6\x97\xa5\": 0", "byte-level alphabet"},
-      {"\"!\": 0", "\"!\": \"0\"", "well-formed"},
+      {"\"!\": 0", "\"!\": \"0\"", "bad id of '!': got \"0\""},
       {"\"a b\"", "\"a bb\"", "not in the vocabulary: got \"bb\""},
       {"\"a b\"", "\"a c\"", "merge 0 makes a token that is not in the vocabulary: got ac"},
       {"\"a b\"", "\"ab\"", "a merge is damaged"},
-      {"\"a b\"", "17", "well-formed"},
-      {"\"merges\"", "\"mergers\"", "well-formed"},
+      {"\"a b\"", "17", "a merge is damaged: got 17"},
+      {"\"a b\"", "[\"a\", 98]", "a merge is damaged: got [\"a\",98]"},
+      {"\"merges\"", "\"mergers\"", "'merges' is missing"},
+      {"\"merges\"", "\"merges\": 5, \"x\"", "bad merges: got 5"},
+      {"\"vocab\"", "\"vocab\": 5, \"x\"", "bad vocab: got 5"},
+      {"\"use_regex\": true", "\"use_regex\": 0", "'use_regex' is not supported: got 0"},
+      {"\"model\": {", "\"model\": \"BPE\", \"x\": {", "the model is not an object: got \"BPE\""},
+      {"\"model\": {", "\"version\": 1, \"model\": {", "a name twice in one object: got 'version'"},
       {"\n}", "\n", "not valid JSON: got unexpected end of input"},
   };
   for (const Change& change : changes) {

@@ -58,6 +58,8 @@ void Optimizer::zero_grad() {
 void Optimizer::step(double learning_rate) {
   BG_CHECK(learning_rate >= 0 && std::isfinite(learning_rate), "optimizer", "bad learning rate", str(learning_rate),
            "0 or a positive number");
+  for (NamedParameter& p : parameters_)  // whatever needs memory comes first: a step happens as a whole or not at all
+    if (p.var.grad().defined()) p.var.set_grad(p.var.grad().contiguous());
   ++steps_;
   const ProfileSpan span("optimizer step", Profile::Kind::other);
   step_parameters<float>(learning_rate, DType::f32);
@@ -172,10 +174,12 @@ double clip_grad_norm(const NamedParameters& parameters, double max_norm) {
   const ProfileSpan span("clip_grad_norm", Profile::Kind::other);
   const double norm = grad_norm(parameters);
   if (norm <= max_norm) return norm;
-  for (const NamedParameter& p : parameters) {
-    if (!p.var.grad().defined()) continue;
-    Var var = p.var;
-    var.set_grad(num::scale(var.grad(), max_norm / norm));
+  Tensors scaled;  // all before the first is replaced: memory may run out
+  for (const NamedParameter& p : parameters)
+    scaled.push_back(p.var.grad().defined() ? num::scale(p.var.grad(), max_norm / norm) : Tensor());
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    Var var = parameters[i].var;
+    if (scaled[i].defined()) var.set_grad(std::move(scaled[i]));
   }
   return norm;
 }

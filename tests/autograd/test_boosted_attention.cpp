@@ -3,10 +3,11 @@
 
 #include "autograd/engine.h"
 #include "autograd/ops/boosted_attention.h"
-#include "tests/catch.h"
 #include "tests/match.h"
+#include "tests/support.h"
 
 using namespace bg;
+using bg::test::distance;
 
 namespace {
 
@@ -49,8 +50,6 @@ Tensor eye(int64_t n) {
   for (int64_t i = 0; i < n; ++i) t.mutable_data<double>("eye")[i * n + i] = 1;
   return t;
 }
-
-double distance(const Tensor& a, const Tensor& b) { return num::max_abs(num::sub(a, b)); }
 
 }  // namespace
 

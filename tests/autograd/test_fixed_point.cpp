@@ -6,10 +6,11 @@
 #include "autograd/ops/fixed_point.h"
 #include "autograd/ops/matmul.h"
 #include "autograd/ops/softmax.h"
-#include "tests/catch.h"
 #include "tests/match.h"
+#include "tests/support.h"
 
 using namespace bg;
+using bg::test::distance;
 
 namespace {
 
@@ -35,8 +36,6 @@ struct Memory {
     return z;
   }
 };
-
-double distance(const Tensor& a, const Tensor& b) { return num::max_abs(num::sub(a, b)); }
 
 constexpr FixedPointArgs kExact{.max_iterations = 500, .tolerance = 0};
 

@@ -13,6 +13,7 @@
 using namespace bg;
 using bg::test::all_values;
 using bg::test::check_same_bits_for_threads;
+using bg::test::distance;
 
 namespace {
 Tensor ids(std::vector<int64_t> v, const Shape& s) { return Tensor::of(std::move(v), s); }
@@ -21,7 +22,6 @@ Tensor random_ids(Rng& r, int64_t n, uint64_t below) {
   for (int64_t& i : v) i = static_cast<int64_t>(r.below(below));
   return ids(v, {n});
 }
-double distance(const Tensor& a, const Tensor& b) { return num::max_abs(num::sub(a, b)); }
 }  // namespace
 
 TEST_CASE("linear: known values and gradients") {

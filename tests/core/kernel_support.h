@@ -1,17 +1,15 @@
-// What the kernel tests share: awkward lengths, random data, distances in ulp, and running under several thread counts
-// and instruction sets.
+// What the kernel tests share: awkward lengths, random data, distances in ulp, and running under several instruction
+// sets.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <vector>
 
 #include "core/kernels/simd.h"
-#include "core/parallel.h"
 #include "core/rng.h"
-#include "tests/catch.h"
+#include "tests/support.h"
 
 namespace bg::test {
 
@@ -30,11 +28,6 @@ template <class T>
 long double ulp(long double x) {
   const long double a = std::max(std::abs(x), static_cast<long double>(std::numeric_limits<T>::min()));
   return std::ldexp(static_cast<long double>(std::numeric_limits<T>::epsilon()), std::ilogb(a));
-}
-
-template <class T>
-bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
-  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
 }
 
 /// max |a - b| / max(1, max |b|); infinity when sizes differ or anything is not finite.
@@ -59,22 +52,6 @@ void on_each_simd_target(F&& f) {
     f(name);
   }
   use_simd_target(targets.front());
-}
-
-/// Requires that run() (which returns a vector) gives the same bits on 1, 2 and 4 threads, all of them at work.
-template <class F>
-void check_same_bits_for_threads(F&& run) {
-  const int before = num_threads();
-  set_num_threads(1);
-  const auto one = run();
-  for (int threads : {2, 4}) {
-    set_num_threads(threads);
-    reset_distinct_workers();
-    const GatherWorkers gather;
-    CHECK(same_bits(one, run()));
-    CHECK(distinct_workers() == threads);
-  }
-  set_num_threads(before);
 }
 
 }  // namespace bg::test

@@ -10,21 +10,16 @@
 
 #include "core/atomic_file.h"
 #include "core/error.h"
+#include "core/temporary_folder.h"
 #include "tests/catch.h"
 
 namespace fs = std::filesystem;
 
 namespace {
 
-// A folder of its own for each test, removed afterwards.
 struct Folder {
-  Folder() {
-    std::string name = (fs::temp_directory_path() / "boostgrad-test-XXXXXX").string();
-    REQUIRE(mkdtemp(name.data()) != nullptr);
-    path = name;
-  }
-  ~Folder() { fs::remove_all(path); }
-  fs::path path;
+  bg::TemporaryFolder own;
+  fs::path path = own.path();
 };
 
 std::string content(const fs::path& path) {

@@ -1,19 +1,19 @@
 // One writer a folder, and what killed writers leave.
-#include <unistd.h>
-
 #include <fstream>
 #include <optional>
 
 #include "core/atomic_file.h"
 #include "core/error.h"
 #include "core/folder_lock.h"
+#include "core/temporary_folder.h"
 #include "tests/catch.h"
 #include "tests/match.h"
 
 namespace fs = std::filesystem;
 
 TEST_CASE("a folder is locked for one writer, until it goes") {
-  const fs::path folder = fs::temp_directory_path() / bg::str("boostgrad-lock-", getpid());
+  const bg::TemporaryFolder own;
+  const fs::path folder = own.path() / "lock";
   fs::create_directories(folder);
   std::optional<bg::FolderLock> first(folder);
   CHECK_THROWS_WITH(bg::FolderLock(folder), Contains("another process") && Contains(folder.string()));
@@ -24,7 +24,8 @@ TEST_CASE("a folder is locked for one writer, until it goes") {
 }
 
 TEST_CASE("temporaries of killed writers are removed, and nothing else") {
-  const fs::path folder = fs::temp_directory_path() / bg::str("boostgrad-stale-", getpid());
+  const bg::TemporaryFolder own;
+  const fs::path folder = own.path() / "stale";
   fs::create_directories(folder / "below");
   for (const char* name : {"a.tmp-12-0", "below/b.tmp-3-4", "c.tmp-x-1", "d.tmp-1-2.txt", "tmp-1-2", "e.txt"})
     std::ofstream(folder / name) << "x";
@@ -32,5 +33,4 @@ TEST_CASE("temporaries of killed writers are removed, and nothing else") {
   CHECK(!fs::exists(folder / "a.tmp-12-0"));
   CHECK(!fs::exists(folder / "below/b.tmp-3-4"));
   for (const char* name : {"c.tmp-x-1", "d.tmp-1-2.txt", "tmp-1-2", "e.txt"}) CHECK(fs::exists(folder / name));
-  fs::remove_all(folder);
 }

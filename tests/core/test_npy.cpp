@@ -1,6 +1,4 @@
 // NumPy files: round trips, exact bytes, Fortran order, and a corpus of malformed and mutated files.
-#include <unistd.h>
-
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -8,19 +6,13 @@
 
 #include "core/io/npy.h"
 #include "core/rng.h"
-#include "tests/catch.h"
 #include "tests/match.h"
+#include "tests/support.h"
 
 using namespace bg;
+using bg::test::TemporaryPath;
 
 namespace {
-
-struct TemporaryFile {
-  std::filesystem::path path;
-  explicit TemporaryFile(const std::string& name)
-      : path(std::filesystem::temp_directory_path() / str("boostgrad-", ::getpid(), "-", name)) {}
-  ~TemporaryFile() { std::filesystem::remove(path); }
-};
 
 std::string file_content(const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary);
@@ -49,7 +41,7 @@ std::string header(const std::string& descr, const std::string& fortran, const s
 
 TEST_CASE("npy: dtypes and shapes survive a round trip") {
   Rng r(1);
-  const TemporaryFile f("a.npy");
+  const TemporaryPath f("a.npy");
   for (const DType t : {DType::f32, DType::f64, DType::i32, DType::i64})
     for (const Shape& s : {Shape{}, Shape{1}, Shape{3}, Shape{2, 3}, Shape{0, 4}, Shape{2, 1, 1, 2, 1, 1, 1, 3}}) {
       const Tensor x = Tensor::rand(s, r, -100, 100, DType::f64).to(t);
@@ -211,7 +203,7 @@ TEST_CASE("[R38] npy: truncations and 20000 random mutations are read or refused
 
 TEST_CASE("npz: named arrays survive a round trip, and bytes repeat") {
   Rng r(4);
-  const TemporaryFile one("a.npz"), two("b.npz");
+  const TemporaryPath one("a.npz"), two("b.npz");
   const std::map<std::string, Tensor> arrays{{"w", Tensor::randn({30, 40}, r)},
                                              {"ids", Tensor::arange(5)},
                                              {"blocks.0.\xc3\xa9", Tensor::randn({}, r, DType::f64)},
@@ -231,7 +223,7 @@ TEST_CASE("npz: named arrays survive a round trip, and bytes repeat") {
 }
 
 TEST_CASE("[R38] npz: damage is found") {
-  const TemporaryFile f("damaged.npz");
+  const TemporaryPath f("damaged.npz");
   write_npz(f.path, {{"w", Tensor::full({100}, 1.5)}});
   const std::string good = file_content(f.path);
   auto attempt = [&](const std::string& bytes) {
@@ -267,7 +259,7 @@ TEST_CASE("[R38] npz: damage is found") {
 }
 
 TEST_CASE("npz: what cannot be written leaves the old file alone") {
-  const TemporaryFile f("keep.npz");
+  const TemporaryPath f("keep.npz");
   write_npz(f.path, {{"w", Tensor::zeros({2})}});
   const std::string before = file_content(f.path);
   CHECK_THROWS_WITH(write_npz(f.path, {{"w", Tensor::zeros({2}, DType::bf16)}}), Contains("bf16"));

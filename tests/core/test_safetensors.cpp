@@ -1,6 +1,4 @@
 // Safetensors: round trips, exact bytes, and a corpus of malformed and mutated files. [R38]
-#include <unistd.h>
-
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -8,20 +6,13 @@
 #include "core/io/safetensors.h"
 #include "core/rng.h"
 #include "core/tensor_ops.h"
-#include "tests/catch.h"
 #include "tests/match.h"
+#include "tests/support.h"
 
 using namespace bg;
+using bg::test::TemporaryPath;
 
 namespace {
-
-// A file name of this test alone, removed at the end.
-struct TemporaryFile {
-  std::filesystem::path path;
-  explicit TemporaryFile(const std::string& name)
-      : path(std::filesystem::temp_directory_path() / str("boostgrad-", ::getpid(), "-", name)) {}
-  ~TemporaryFile() { std::filesystem::remove(path); }
-};
 
 std::string bytes_of(const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary);
@@ -64,7 +55,7 @@ void check_equal(const TensorFile& a, const TensorFile& b) {
 }  // namespace
 
 TEST_CASE("safetensors: all dtypes, shapes and metadata survive a round trip, and bytes repeat") {
-  const TemporaryFile one("a.safetensors"), two("b.safetensors");
+  const TemporaryPath one("a.safetensors"), two("b.safetensors");
   write_safetensors(one.path, example());
   const TensorFile back = read_safetensors(one.path);
   check_equal(example(), back);
@@ -73,7 +64,7 @@ TEST_CASE("safetensors: all dtypes, shapes and metadata survive a round trip, an
 }
 
 TEST_CASE("safetensors: views are written as what they show") {
-  const TemporaryFile f("view.safetensors");
+  const TemporaryPath f("view.safetensors");
   const Tensor base = Tensor::of({1, 2, 3, 4, 5, 6}, {2, 3});
   write_safetensors(f.path, {{{"t", base.transpose(0, 1)}, {"e", base.slice(0, 0, 1).expand({2, 3})}}, {}});
   const TensorFile back = read_safetensors(f.path);
@@ -82,7 +73,7 @@ TEST_CASE("safetensors: views are written as what they show") {
 }
 
 TEST_CASE("safetensors: the exact bytes of a small file") {
-  const TemporaryFile f("exact.safetensors");
+  const TemporaryPath f("exact.safetensors");
   write_safetensors(f.path, {{{"b", Tensor::of({1}, {1}, DType::f32)}, {"a", Tensor::of({2}, {}, DType::f64)}}, {}});
   const std::string bytes = bytes_of(f.path);
   uint64_t length;
@@ -101,7 +92,7 @@ TEST_CASE("safetensors: the exact bytes of a small file") {
 }
 
 TEST_CASE("safetensors: the header alone") {
-  const TemporaryFile f("header.safetensors");
+  const TemporaryPath f("header.safetensors");
   write_safetensors(f.path, example());
   const TensorFileHeader header = read_safetensors_header(f.path);
   CHECK(header.tensors.size() == 6);
@@ -183,7 +174,7 @@ TEST_CASE("safetensors: types beside ours open, are listed, and convert where th
 }
 
 TEST_CASE("safetensors: bytes in memory are those of the file, and one of several tensors is read alone") {
-  const TemporaryFile f("alone.safetensors");
+  const TemporaryPath f("alone.safetensors");
   write_safetensors(f.path, example());
   CHECK(safetensors_bytes(example()) == bytes_of(f.path));
   const TensorFile part = read_safetensors(f.path, {"weight"});
@@ -263,7 +254,7 @@ TEST_CASE("[R38] safetensors: malformed files are refused with a reason") {
 }
 
 TEST_CASE("[R38] safetensors: every truncation and 20000 random mutations are read or refused, never worse") {
-  const TemporaryFile f("fuzz.safetensors");
+  const TemporaryPath f("fuzz.safetensors");
   write_safetensors(f.path, example());
   const std::string good = bytes_of(f.path);
   uint64_t length;
@@ -302,7 +293,7 @@ TEST_CASE("[R38] safetensors: every truncation and 20000 random mutations are re
 }
 
 TEST_CASE("safetensors: the checksum finds a changed bit of data, a changed name and changed metadata") {
-  const TemporaryFile f("crc.safetensors");
+  const TemporaryPath f("crc.safetensors");
   write_safetensors(f.path, example());
   const std::string good = bytes_of(f.path);
   auto changed = [&](size_t at, char to) {
@@ -317,7 +308,7 @@ TEST_CASE("safetensors: the checksum finds a changed bit of data, a changed name
 }
 
 TEST_CASE("safetensors: what cannot be written is refused and leaves the old file alone") {
-  const TemporaryFile f("keep.safetensors");
+  const TemporaryPath f("keep.safetensors");
   write_safetensors(f.path, example());
   const std::string before = bytes_of(f.path);
   CHECK_THROWS_WITH(write_safetensors(f.path, {{{"t", Tensor()}}, {}}), Contains("tensor 't' is undefined"));

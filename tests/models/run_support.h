@@ -1,19 +1,14 @@
 // Run folders and trainings of no time, for tests.
 #pragma once
 
-#include <unistd.h>
-
-#include <filesystem>
-
 #include "models/trainer.h"
+#include "tests/support.h"
 
 namespace bg::test {
 
-/// A folder that vanishes with the test.
-struct Scratch {
-  std::filesystem::path path = std::filesystem::temp_directory_path() / str("boostgrad-test-", getpid(), "-", next++);
-  ~Scratch() { std::filesystem::remove_all(path); }
-  static inline int next = 0;
+/// A run folder that does not exist yet, and vanishes with the test.
+struct Scratch : TemporaryPath {
+  Scratch() : TemporaryPath("run") {}
 };
 
 /// A boosted model of two small layers on the built-in text.

@@ -1,6 +1,4 @@
 // Corpora, the token cache and batches: contents by hand, damage, errors, and what resuming relies on.
-#include <unistd.h>
-
 #include <algorithm>
 #include <fstream>
 #include <iterator>
@@ -9,6 +7,7 @@
 
 #include "core/atomic_file.h"
 #include "core/error.h"
+#include "core/temporary_folder.h"
 #include "models/batches.h"
 #include "models/corpus.h"
 #include "models/token_stream.h"
@@ -24,17 +23,12 @@ using Longs = std::vector<int64_t>;
 namespace {
 
 struct Folder {
-  Folder() {
-    std::string name = (fs::temp_directory_path() / "boostgrad-test-XXXXXX").string();
-    REQUIRE(mkdtemp(name.data()) != nullptr);
-    path = name;
-  }
-  ~Folder() { fs::remove_all(path); }
   fs::path file(const std::string& name, std::string_view content) const {
     bg::write_file_atomically(path / name, content);
     return path / name;
   }
-  fs::path path;
+  bg::TemporaryFolder own;
+  fs::path path = own.path();
 };
 
 template <class F>

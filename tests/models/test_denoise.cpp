@@ -10,15 +10,14 @@
 #include "models/denoise/routing.h"
 #include "models/denoise/study.h"
 #include "nn/gradcheck.h"
-#include "tests/catch.h"
 #include "tests/match.h"
+#include "tests/support.h"
 
 using namespace bg;
 using namespace bg::denoise;
+using bg::test::distance;
 
 namespace {
-
-double distance(const Tensor& a, const Tensor& b) { return num::max_abs(num::sub(a, b)); }
 
 Batch in_f64(Batch b) { return {b.queries.to(DType::f64), b.targets.to(DType::f64), b.ids}; }
 

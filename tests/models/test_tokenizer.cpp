@@ -1,6 +1,4 @@
 // Tokenizers: GPT-2's words, merges worked out by hand, round trips on difficult text, files, errors, threads.
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -14,7 +12,7 @@
 #include "models/pretokenizer.h"
 #include "models/tokenizer.h"
 #include "models/unicode.h"
-#include "tests/catch.h"
+#include "tests/support.h"
 
 namespace fs = std::filesystem;
 using bg::BpeTokenizer;
@@ -47,14 +45,10 @@ std::string message_of(F&& f) {
 
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-struct File {
-  explicit File(std::string_view content) {
-    static int serial = 0;
-    path = fs::temp_directory_path() / bg::str("boostgrad-tokenizer-", ::getpid(), "-", serial++, ".json");
+struct File : bg::test::TemporaryPath {
+  explicit File(std::string_view content) : TemporaryPath("tokenizer.json") {
     bg::write_file_atomically(path, content);
   }
-  ~File() { fs::remove(path); }
-  fs::path path;
 };
 
 const std::vector<std::string> kDifficult = {

@@ -14,8 +14,8 @@ namespace bg::kernels {
 /// Rows per task where rows are independent: some 16,000 elements.
 inline int64_t row_grain(int64_t d) { return std::max<int64_t>(1, 16384 / std::max<int64_t>(1, d)); }
 
-/// Calls f(begin, end, part) for runs of a few rows, part being `width` zeroed sums, then out[j] = the sum of all parts'
-/// j-th. At most 64 chunks, so that the partial sums stay small beside the array.
+/// Calls f(begin, end, part) for runs of a few rows, part being `width` zeroed sums, then out[j] = the sum of the j-th
+/// of all parts. At most 64 chunks, so that the partial sums stay small beside the array.
 template <class T, class F>
 void sum_over_rows(int64_t rows, int64_t d, int64_t width, T* out, F&& f) {
   constexpr int64_t kRun = 256;

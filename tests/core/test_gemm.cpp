@@ -297,7 +297,8 @@ TEST_CASE("float products of a very long inner dimension are added in double, pa
       for (const float beta : {0.0f, -0.5f})
         for (const bool serial : {false, true}) {
           std::vector<float> c = start;
-          const auto product = serial ? bg::gemm_serial<float> : static_cast<decltype(&bg::gemm_serial<float>)>(bg::gemm<float>);
+          using Gemm = decltype(&bg::gemm_serial<float>);
+          const auto product = serial ? bg::gemm_serial<float> : static_cast<Gemm>(bg::gemm<float>);
           product(ta, tb, m, n, k, 2, a.data(), ta == Trans::yes ? m : k, b.data(), tb == Trans::yes ? k : n, beta,
                   c.data(), n);
           for (size_t i = 0; i < c.size(); ++i)  // blocks of some hundred terms, some hundred blocks a part

@@ -355,7 +355,7 @@ TEST_CASE("tensor: an integer dtype refuses values that it has no room for, and 
   for (const double bad : {std::nan(""), kInfinite, -kInfinite, 0x1p63, -0x1.0000000000001p63, 1e300}) {
     INFO(bad);
     const Tensor t = Tensor::of({1, bad}, {2});
-    CHECK_THROWS_WITH(t.to(DType::i64), Contains("[to] a value does not fit i64") && Contains("-9223372036854775808 to"));
+    CHECK_THROWS_WITH(t.to(DType::i64), Contains("[to] a value does not fit i64") && Contains("expected -92233720368"));
     CHECK_THROWS_AS(t.to(DType::i32), Error);
     CHECK_THROWS_AS(t.to(DType::f32).to(DType::i32), Error);
     Tensor target = Tensor::full({2}, 7, DType::i64);

@@ -1,7 +1,8 @@
-// Atomic whole-file writing with POSIX calls: streams of the standard library can neither fsync nor report errno.
+// Writing with POSIX calls: streams of the standard library can neither fsync nor report errno.
 #include "core/atomic_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/file_calls.h"
 
 namespace bg {
 namespace {
@@ -61,19 +63,45 @@ std::string hint_for(int error) {
   }
 }
 
+[[noreturn]] void fail_to(std::string_view action, const fs::path& path, int error) {
+  fail("file", str("cannot ", action, " ", path.string(), ": ", std::strerror(error)), "", "", hint_for(error));
+}
+
+// A folder, a device or a pipe is no place for a file.
+void check_place(const fs::path& path) {
+  std::error_code ignored;
+  const fs::file_status status = fs::status(path, ignored);
+  BG_CHECK(!fs::exists(status) || fs::is_regular_file(status), "file",
+           str("cannot write ", path.string(), ": it exists and is not a regular file"), "", "",
+           "give the name of a file");
+}
+
+// False, with errno set, when not all could be written.
+bool write_all(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t n = file_calls::write(fd, text.data(), text.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return false;
+    text.remove_prefix(static_cast<std::size_t>(n));
+  }
+  return true;
+}
+
 }  // namespace
 
+bool names_open_file(const fs::path& path, int fd) {
+  struct stat named = {}, open_one = {};
+  return stat(path.c_str(), &named) == 0 && fstat(fd, &open_one) == 0 && named.st_dev == open_one.st_dev &&
+         named.st_ino == open_one.st_ino;
+}
+
 AtomicFile::AtomicFile(fs::path path) : path_(std::move(path)) {
-  std::error_code ignored;
   path_ = resolve(path_);
   BG_CHECK(path_.has_filename(), "file", "no file to write", str("'", path_.string(), "'"), "the name of a file");
-  const fs::file_status status = fs::status(path_, ignored);
-  BG_CHECK(!fs::exists(status) || fs::is_regular_file(status), "file",
-           str("cannot write ", path_.string(), ": it exists and is not a regular file"), "", "",
-           "give the name of a file");
+  check_place(path_);
   ignore_file_size_signal();
   temporary_ = temporary_name(path_);
-  fd_ = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  fd_ = file_calls::open_to_write(temporary_.c_str(), O_TRUNC);
   if (fd_ < 0) fail_with_errno("create");
 }
 
@@ -93,28 +121,24 @@ void AtomicFile::write(const void* data, std::size_t bytes) {
 void AtomicFile::commit() {
   check_open();
   flush_buffer();
-  if (fsync(fd_) != 0) fail_with_errno("flush");
-  if (close(std::exchange(fd_, -1)) != 0) fail_with_errno("close");
-  if (rename(temporary_.c_str(), path_.c_str()) != 0) fail_with_errno("rename");
+  if (file_calls::fsync(fd_) != 0) fail_with_errno("flush");
+  if (file_calls::close(std::exchange(fd_, -1)) != 0) fail_with_errno("close");
+  if (file_calls::rename(temporary_.c_str(), path_.c_str()) != 0) fail_with_errno("rename");
   temporary_.clear();
 
   // The rename itself must survive a power cut. The new content is in place already, so a file system that cannot
-  // flush folders is no failure.
+  // flush folders is no failure; a disk that fails at it is one.
   const fs::path folder = path_.has_parent_path() ? path_.parent_path() : fs::path(".");
   const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return;
-  fsync(fd);
-  close(fd);
+  const bool flushed = file_calls::fsync(fd) == 0 || (errno != EIO && errno != ENOSPC && errno != EDQUOT);
+  const int error = errno;
+  ::close(fd);
+  if (!flushed) fail_to("flush the folder of", path_, error);
 }
 
 void AtomicFile::write_out(const char* data, std::size_t bytes) {
-  while (bytes > 0) {
-    const ssize_t n = ::write(fd_, data, bytes);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) fail_with_errno("write");
-    data += n;
-    bytes -= static_cast<std::size_t>(n);
-  }
+  if (!write_all(fd_, {data, bytes})) fail_with_errno("write");
 }
 
 void AtomicFile::flush_buffer() {
@@ -123,7 +147,7 @@ void AtomicFile::flush_buffer() {
 }
 
 void AtomicFile::discard() noexcept {
-  if (fd_ >= 0) close(std::exchange(fd_, -1));
+  if (fd_ >= 0) ::close(std::exchange(fd_, -1));
   if (!temporary_.empty()) unlink(temporary_.c_str());
   temporary_.clear();
 }
@@ -131,12 +155,36 @@ void AtomicFile::discard() noexcept {
 void AtomicFile::fail_with_errno(std::string_view action) {
   const int error = errno;
   discard();
-  fail("file", str("cannot ", action, " ", path_.string(), ": ", std::strerror(error)), "", "", hint_for(error));
+  fail_to(action, path_, error);
 }
 
 void AtomicFile::check_open() const {
   BG_CHECK(fd_ >= 0, "file", str(path_.string(), " is no longer open for writing"), "", "",
            "write before commit(), and start again after an error");
+}
+
+AppendFile::AppendFile(fs::path path) : path_(std::move(path)) {
+  check_place(path_);
+  ignore_file_size_signal();
+  fd_ = file_calls::open_to_write(path_.c_str(), O_APPEND | O_NONBLOCK);
+  if (fd_ < 0) fail_to("open", path_, errno);
+}
+
+AppendFile::~AppendFile() { ::close(fd_); }
+
+void AppendFile::check() const {
+  if (!names_open_file(path_, fd_))
+    fail("file", str(path_.string(), " was removed, moved or replaced while this program wrote to it"), "", "",
+         "let no other program change it");
+}
+
+void AppendFile::append(std::string_view text) {
+  check();
+  if (!write_all(fd_, text)) fail_to("write", path_, errno);
+}
+
+void AppendFile::flush() {
+  if (file_calls::fsync(fd_) != 0) fail_to("flush", path_, errno);
 }
 
 void write_file_atomically(const fs::path& path, std::string_view content) {
@@ -150,10 +198,16 @@ void check_writable(const fs::path& path) try { const AtomicFile probe(path); } 
 }
 
 void make_folders(const fs::path& folder) {
-  std::error_code error;
-  fs::create_directories(folder, error);
-  BG_CHECK(!error, "file", "cannot make the folder", str("'", folder.string(), "' (", error.message(), ")"),
-           "a place to write");
+  fs::path so_far;
+  for (const fs::path& part : folder) {
+    so_far /= part;
+    std::error_code ignored;
+    if (part.empty() || fs::is_directory(so_far, ignored) || file_calls::mkdir(so_far.c_str()) == 0) continue;
+    const int error = errno;
+    if (error == EEXIST && fs::is_directory(so_far, ignored)) continue;  // somebody else was faster
+    fail("file", "cannot make the folder",
+         str("'", folder.string(), "' (", std::strerror(error == EEXIST ? ENOTDIR : error), ")"), "a place to write");
+  }
 }
 
 void remove_stale_temporaries(const fs::path& folder) {

@@ -1,6 +1,7 @@
-// Whole-file writing that never leaves a half-written file: checkpoints, caches, configurations and reports go through
-// here. The bytes go to `path.tmp-<pid>-<n>`; commit() flushes them to the disk, renames the temporary over `path` and
-// flushes the folder. Until then, and after any failure, `path` is what it was before.
+// Writing: all files of Boostgrad go through here. AtomicFile never leaves a half-written file: checkpoints, caches,
+// configurations and reports. The bytes go to `path.tmp-<pid>-<n>`; commit() flushes them to the disk, renames the
+// temporary over `path` and flushes the folder. Until then, and after any failure, `path` is what it was before (a disk
+// that fails in that last flush may have the new content). AppendFile is for a log, whose last line may be cut short.
 #pragma once
 
 #include <cstddef>
@@ -45,6 +46,29 @@ class AtomicFile {
   std::string buffer_;
   int fd_ = -1;
 };
+
+/// A file that grows piece by piece, at its end. Every failure throws Error with the path and the system's reason; then
+/// part of the piece may be in the file.
+class AppendFile {
+ public:
+  /// Opens a regular file, or makes it.
+  explicit AppendFile(std::filesystem::path path);
+  ~AppendFile();
+  AppendFile(const AppendFile&) = delete;
+  AppendFile& operator=(const AppendFile&) = delete;
+
+  /// Throws Error when another program removed the file, moved it, or put another one in its place.
+  void check() const;
+  void append(std::string_view text);  ///< check(), then all of the text
+  void flush();                        ///< to the disk: it survives a power cut
+
+ private:
+  std::filesystem::path path_;
+  int fd_ = -1;
+};
+
+/// Whether `path` still names what the descriptor has open: another program may have put another in its place.
+bool names_open_file(const std::filesystem::path& path, int fd);
 
 /// Replaces the content of `path` by `content`, all or nothing. Throws Error as AtomicFile does.
 void write_file_atomically(const std::filesystem::path& path, std::string_view content);

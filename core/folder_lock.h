@@ -9,12 +9,17 @@ namespace bg {
 /// holds it. Nothing is left on the disk. Where the file system knows no locks, nothing is locked.
 class FolderLock {
  public:
-  explicit FolderLock(const std::filesystem::path& folder);
+  explicit FolderLock(std::filesystem::path folder);
   ~FolderLock();
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;
 
+  /// Throws Error when the folder was removed, moved or replaced by another one: what is written under its path would
+  /// no longer be protected, and perhaps destroy another process's work. To be asked before each write.
+  void check() const;
+
  private:
+  std::filesystem::path folder_;
   int fd_ = -1;
 };
 

@@ -110,7 +110,8 @@ class Reader {
     if (size > most) fail_with("it is too large", str(size, " bytes or more"), str("at most ", most));
   }
   [[noreturn]] void fail_changed(std::size_t now, std::size_t before) const {
-    fail_with("it changed while it was read", str(now, " bytes"), str("the ", before, " of before"), "again, once nobody writes to it");
+    fail_with("it changed while it was read", str(now, " bytes"), str("the ", before, " of before"),
+              "again, once nobody writes to it");
   }
   [[noreturn]] void fail_with(std::string_view reason, std::string_view got = {}, std::string_view expected = {},
                               std::string_view hint = {}) const {
@@ -125,5 +126,20 @@ class Reader {
 }  // namespace
 
 std::string read_file(const fs::path& path, FileKind kind) { return Reader(path, kind).read_all(); }
+
+bool is_there(const fs::path& path) {
+  std::error_code ignored;
+  return fs::status(path, ignored).type() != fs::file_type::not_found;
+}
+
+std::vector<fs::path> list_folder(const fs::path& folder) {
+  std::vector<fs::path> all;
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error))
+    all.push_back(it->path());
+  if (error && error != std::errc::no_such_file_or_directory)
+    fail<UnreadableFile>("file", str("cannot read the folder ", folder.string(), ": ", error.message()));
+  return all;
+}
 
 }  // namespace bg

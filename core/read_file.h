@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "core/error.h"
 
@@ -32,5 +33,13 @@ class UnreadableFile : public Error {
 /// The bytes of a whole file. Throws UnreadableFile, naming the path and the reason: it is missing, a folder, a device,
 /// a socket or a pipe; there is no permission; it is too large; or another program changed it while it was read.
 std::string read_file(const std::filesystem::path& path, FileKind kind);
+
+/// False when the system says that there is no such file. True when it cannot tell, as in a folder without permission:
+/// then read_file says why.
+bool is_there(const std::filesystem::path& path);
+
+/// The paths of all that is in a folder, in any order; none when there is no such folder. Throws UnreadableFile when it
+/// cannot be read.
+std::vector<std::filesystem::path> list_folder(const std::filesystem::path& folder);
 
 }  // namespace bg

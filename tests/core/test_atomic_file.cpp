@@ -4,12 +4,18 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <string>
 
 #include "core/atomic_file.h"
 #include "core/error.h"
+#include "core/file_calls.h"
+#include "core/io/npy.h"
+#include "core/io/safetensors.h"
 #include "core/temporary_folder.h"
 #include "tests/catch.h"
 
@@ -153,4 +159,78 @@ TEST_CASE("check_writable: asks without leaving anything") {
   CHECK_THROWS_AS(bg::check_writable(folder.path), bg::UsageError);
   CHECK_THROWS_AS(bg::check_writable(folder.path / "none" / "page.html"), bg::UsageError);
   CHECK(contains(message_of([&] { bg::check_writable(folder.path / "none" / "page.html"); }), "No such file"));
+}
+
+TEST_CASE("append file: pieces at the end, and none once it was removed, moved or replaced") {
+  Folder folder;
+  const fs::path path = folder.path / "log";
+  bg::write_file_atomically(path, "one\n");
+  {
+    bg::AppendFile log(path);
+    log.append("two\n");
+    log.flush();
+    CHECK(content(path) == "one\ntwo\n");
+    fs::rename(path, folder.path / "old");
+    CHECK(contains(message_of([&] { log.append("three\n"); }), "removed, moved or replaced"));
+    bg::write_file_atomically(path, "another's\n");
+    CHECK(contains(message_of([&] { log.append("three\n"); }), "removed, moved or replaced"));
+  }
+  CHECK(content(path) == "another's\n");
+  CHECK(content(folder.path / "old") == "one\ntwo\n");
+  CHECK(contains(message_of([&] { bg::AppendFile log("/dev/full"); }), "not a regular file"));
+  CHECK(contains(message_of([&] { bg::AppendFile log(folder.path / "none" / "log"); }), "No such file"));
+}
+
+TEST_CASE("make_folders: with parents, and what is in the way by name") {
+  Folder folder;
+  bg::make_folders(folder.path / "a" / "b" / "");
+  CHECK(fs::is_directory(folder.path / "a" / "b"));
+  bg::make_folders(folder.path / "a" / ".." / "c");
+  CHECK(fs::is_directory(folder.path / "c"));
+  bg::write_file_atomically(folder.path / "file", "x");
+  CHECK(contains(message_of([&] { bg::make_folders(folder.path / "file" / "below"); }), "Not a directory"));
+  CHECK(contains(message_of([&] { bg::make_folders(folder.path / "file"); }), "Not a directory"));
+}
+
+// Each system call of each writer fails once: a full disk or a broken one leaves the old file and nothing else.
+TEST_CASE("a failure of any call leaves the old file, and the error names file and reason") {
+  Folder folder;
+  const fs::path path = folder.path / "file";
+  const bg::Tensor t = bg::Tensor::arange(600'000, bg::DType::f32);  // more than is collected before it is written
+  const std::pair<const char*, std::function<void()>> writers[] = {
+      {"text", [&] { bg::write_file_atomically(path, std::string(3 << 20, 'x')); }},
+      {"npy", [&] { bg::write_npy(path, t); }},
+      {"npz", [&] { bg::write_npz(path, {{"a", t}, {"b", t}}); }},
+      {"safetensors", [&] { bg::write_safetensors(path, {{{"a", t}, {"b", t}}, {}}); }},
+  };
+  for (const auto& [name, write] : writers) {
+    INFO(name);
+    bg::file_calls::plant({});
+    write();
+    const int64_t calls = bg::file_calls::count();
+    const std::string whole = content(path);
+    CHECK(calls >= 6);
+    for (const int error : {ENOSPC, EIO})
+      for (int64_t at = 1; at <= calls; ++at) {
+        bg::write_file_atomically(path, "old");
+        bg::file_calls::plant(bg::file_calls::Fault{.at = at, .error = error});
+        const std::string message = message_of(write);
+        bg::file_calls::plant({});
+        INFO(at << ": " << message);
+        CHECK(contains(message, "[file] cannot "));
+        CHECK(contains(message, path.string() + ": " + std::strerror(error)));
+        CHECK(content(path) == (at == calls ? whole : "old"));  // the last is the flush of the folder
+        CHECK(entries(folder.path) == 1);
+      }
+    for (int64_t at = 1; at <= calls; ++at) {  // a write may take a part of the bytes: the rest follows
+      bg::write_file_atomically(path, "old");
+      bg::file_calls::plant(bg::file_calls::Fault{.at = at});
+      write();
+      bg::file_calls::plant({});
+      CHECK(content(path) == whole);
+    }
+  }
+  bg::file_calls::plant(bg::file_calls::Fault{.at = 2, .error = ENOSPC});
+  CHECK(contains(message_of([&] { bg::make_folders(folder.path / "a" / "b"); }), "a/b' (No space left on device)"));
+  bg::file_calls::plant({});
 }

@@ -34,3 +34,18 @@ TEST_CASE("temporaries of killed writers are removed, and nothing else") {
   CHECK(!fs::exists(folder / "below/b.tmp-3-4"));
   for (const char* name : {"c.tmp-x-1", "d.tmp-1-2.txt", "tmp-1-2", "e.txt"}) CHECK(fs::exists(folder / name));
 }
+
+TEST_CASE("a folder that is moved, removed or replaced is no longer the locked one") {
+  const bg::TemporaryFolder place;
+  const fs::path folder = place.path() / "run";
+  fs::create_directory(folder);
+  const bg::FolderLock lock(folder);
+  lock.check();
+  fs::rename(folder, place.path() / "moved");
+  CHECK_THROWS_WITH(lock.check(), Contains("removed, moved or replaced") && Contains(folder.string()));
+  fs::create_directory(folder);
+  CHECK_THROWS_WITH(lock.check(), Contains("removed, moved or replaced"));
+  const bg::FolderLock other(folder);  // the new one is another writer's
+  other.check();
+  CHECK_THROWS_AS(lock.check(), bg::Error);
+}

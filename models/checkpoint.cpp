@@ -5,6 +5,7 @@
 #include "core/atomic_file.h"
 #include "core/io/json.h"
 #include "core/io/safetensors.h"
+#include "core/read_file.h"
 
 namespace bg {
 namespace {
@@ -54,21 +55,19 @@ Checkpoint parse_checkpoint(std::string_view bytes, std::string_view source) {
 
 std::vector<std::pair<int64_t, std::filesystem::path>> CheckpointFolder::list() const {
   std::vector<std::pair<int64_t, std::filesystem::path>> found;
-  std::error_code none;
-  for (const auto& entry : std::filesystem::directory_iterator(folder_, none)) {
-    const std::string name = entry.path().filename().string();
+  for (const std::filesystem::path& path : list_folder(folder_)) {
+    const std::string name = path.filename().string();
     long long step = 0;
     int used = 0;
     if (std::sscanf(name.c_str(), "step-%lld.safetensors%n", &step, &used) == 1 &&
         used == static_cast<int>(name.size()))
-      found.emplace_back(step, entry.path());
+      found.emplace_back(step, path);
   }
   std::sort(found.rbegin(), found.rend());
   return found;
 }
 
 void CheckpointFolder::save(int64_t step, const Checkpoint& checkpoint) const {
-  make_folders(folder_);
   char name[64];
   std::snprintf(name, sizeof name, "step-%08lld.safetensors", static_cast<long long>(step));
   save_checkpoint(folder_ / name, checkpoint);
@@ -88,6 +87,8 @@ std::optional<Checkpoint> CheckpointFolder::newest(const std::function<void(cons
   for (const auto& [step, path] : list()) {
     try {
       return load_checkpoint(path);
+    } catch (const UnreadableFile&) {  // is perhaps a good one
+      throw;
     } catch (const Error& e) {
       report(str("damaged checkpoint ", path.string(), " passed over: ", e.what()));
     }

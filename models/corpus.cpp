@@ -28,12 +28,12 @@ Corpus load_folder(const fs::path& folder) {
     return std::string_view(*corpus.texts.emplace_back(load_text(folder / name)));
   };
   for (const char* name : {"train.txt", "valid.txt"}) {
-    BG_CHECK(fs::exists(folder / name), "corpus", str("the folder ", folder.string(), " has no ", name), "",
+    BG_CHECK(is_there(folder / name), "corpus", str("the folder ", folder.string(), " has no ", name), "",
              "train.txt, valid.txt and perhaps test.txt", "name a single text file to have it divided");
   }
   corpus.train = load("train.txt");
   corpus.valid = load("valid.txt");
-  if (fs::exists(folder / "test.txt")) corpus.test = load("test.txt");
+  if (is_there(folder / "test.txt")) corpus.test = load("test.txt");
   return corpus;
 }
 

@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "core/read_file.h"
 #include "models/corpus.h"
 #include "models/footprint.h"
 #include "models/generate.h"
@@ -84,7 +85,7 @@ class ReportMaker {
   }
 
   static std::optional<Run> load(ReportedRun& run) try {
-    if (!fs::exists(run.log.folder / "tokenizer.json")) {
+    if (!is_there(run.log.folder / "tokenizer.json")) {
       run.missing.push_back("No look inside: only the logs of the run are here, without its weights.");
       return {};
     }

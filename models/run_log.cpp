@@ -9,6 +9,7 @@
 #include "core/io/json.h"
 #include "core/read_file.h"
 #include "models/checkpoint.h"
+#include "models/run_folder.h"
 
 namespace bg {
 
@@ -130,6 +131,7 @@ void check_whole(const RunLog& log) {
 // Where the run's text lies now, and that it is the run's.
 Corpus corpus_of(const RunLog& log, const std::string& data) {
   const std::string place = data.empty() ? log.options.data : data;
+  check_text_is_there(place, log.folder);
   Corpus corpus = load_corpus(place);
   if (const json now = text_facts(corpus); !same_text(now, log.text))
     fail<UsageError>("run", str("the run in ", log.folder.string(), " was trained on another text"),
@@ -182,7 +184,7 @@ RunResults complete_results(const fs::path& folder, const std::string& data) {
   const Corpus corpus = corpus_of(log, data);
   Run run = load_run(folder);
   RunResults r;
-  r.valid_last = r.valid_best = 
+  r.valid_last = r.valid_best =
       count_evaluated(TokenStream(corpus.valid, *run.tokenizer), *run.tokenizer, corpus.valid, run.options);
   for (const CurvePoint& p : log.curve) {
     if (!p.val_loss) continue;
@@ -204,7 +206,7 @@ RunResults complete_results(const fs::path& folder, const std::string& data) {
 
 std::vector<CurvePoint> read_curve(const fs::path& folder) {
   const fs::path path = folder / "metrics.jsonl";
-  return fs::exists(path) ? parse_curve(read_file(path, FileKind::log)) : std::vector<CurvePoint>();
+  return is_there(path) ? parse_curve(read_file(path, FileKind::log)) : std::vector<CurvePoint>();
 }
 
 std::vector<CurvePoint> parse_curve(std::string_view lines) {
@@ -239,8 +241,8 @@ RunLog read_run_log(const fs::path& folder) {
   if (const auto tokenizer = config.find("tokenizer"); tokenizer != config.end() && tokenizer->is_object())
     log.options.model.vocab = JsonFields(*tokenizer, "run", "the tokenizer").whole("vocab", 1);
   log.curve = read_curve(folder);
-  if (fs::exists(folder / "results.json")) log.results = read_results(folder / "results.json");
-  log.finished = log.results.has_value() || fs::exists(folder / "model.safetensors");
+  if (is_there(folder / "results.json")) log.results = read_results(folder / "results.json");
+  log.finished = log.results.has_value() || is_there(folder / "model.safetensors");
   if (log.finished) check_whole(log);
   return log;
 }

@@ -14,6 +14,7 @@
 #include "core/temporary_folder.h"
 #include "models/flops.h"
 #include "models/footprint.h"
+#include "models/run_folder.h"
 #include "models/spread.h"
 
 namespace bg {
@@ -138,12 +139,20 @@ bool before(const std::string& a, const std::string& b) {
   return rank(a) < rank(b);
 }
 
+// A folder in which a training was begun, and nothing else, is none yet; one that holds more has lost its configuration.
+bool holds_run(const fs::path& folder) {
+  if (is_run(folder)) return true;
+  for (const char* part : {"metrics.jsonl", "results.json", "model.safetensors"})
+    BG_CHECK(!is_there(folder / part), "study", "a run has no config.json", folder.string(),
+             str("config.json beside ", part), "a copy of it, or train the run again");
+  return false;
+}
+
 // All runs in the folder of a study: model by model, by rising seed.
 std::vector<RunName> find_runs(const fs::path& out) {
   std::vector<RunName> all;
-  std::error_code none;
-  for (const auto& entry : fs::directory_iterator(out, none))
-    if (const auto n = parse_run_name(entry.path().filename().string()); n && is_run(entry.path())) all.push_back(*n);
+  for (const fs::path& folder : list_folder(out))
+    if (const auto n = parse_run_name(folder.filename()); n && holds_run(folder)) all.push_back(*n);
   std::sort(all.begin(), all.end(), [](const RunName& a, const RunName& b) {
     return a.model == b.model ? a.seed < b.seed : before(a.model, b.model);
   });
@@ -236,7 +245,7 @@ std::unique_ptr<Tokenizer> shared_tokenizer(const StudyOptions& o, const Corpus&
   const json from{{"text", facts}, {"tokenizer", o.train.tokenizer}};
   make_folders(shared);
   remove_stale_temporaries(shared);
-  if (fs::exists(what) && fs::exists(made)) {
+  if (is_there(what) && is_there(made)) {
     const json before = parse_json(read_file(what, FileKind::settings), "study", what.string());
     BG_CHECK(before.is_object() && before.contains("text") && before.contains("tokenizer"), "study",
              str("damaged ", what.string()), "", "the JSON that study wrote",
@@ -255,11 +264,9 @@ std::unique_ptr<Tokenizer> shared_tokenizer(const StudyOptions& o, const Corpus&
       if (!same_text(log.text, facts) || log.options.tokenizer != o.train.tokenizer) continue;  // is refused later
       tokenizer = Tokenizer::load(run / "tokenizer.json");
       make_folders(shared / "cache");
-      std::error_code none;  // without a cache it is made
-      for (const auto& file : fs::directory_iterator(run / "cache", none))
-        if (file.path().extension() == ".tokens")
-          fs::copy_file(file.path(), shared / "cache" / file.path().filename(), fs::copy_options::overwrite_existing,
-                        none);
+      for (const fs::path& file : list_folder(run / "cache"))  // without a cache it is made
+        if (file.extension() == ".tokens")
+          write_file_atomically(shared / "cache" / file.filename(), read_file(file, FileKind::data));
     }
   if (!tokenizer) {
     progress.say(str("tokenizer ", o.train.tokenizer, " of ", corpus.train.size(), " bytes"));
@@ -354,6 +361,7 @@ bool run_study(const StudyOptions& o, const TrainProgress& progress) {
       complete_results(run.folder, o.train.data);
       continue;
     }
+    lock->check();
     const std::string label = str("run ", i + 1, "/", runs.size(), " ", run.folder.filename().string());
     progress.say(label);
     TrainProgress of_run = progress;
@@ -407,7 +415,7 @@ void StudyTiming::save(const fs::path& study) const {
 StudyTiming StudyTiming::load(const fs::path& study) {
   StudyTiming t;
   const fs::path path = study / "timing.json";
-  if (!fs::exists(path)) return t;
+  if (!is_there(path)) return t;
   const std::string file = read_file(path, FileKind::settings);
   try {
     const json j = parse_json(file, "study", "the file");
@@ -651,11 +659,9 @@ RunCheck check_run(const fs::path& folder, int64_t steps, const std::string& dat
   BG_CHECK(steps > 0, "study", str("the run in ", folder.string(), " has no steps yet"), "", "", "");
   TrainOptions o = log.options;
   if (!data.empty()) o.data = data;
-  if (std::error_code none; o.data != "builtin:" && !fs::exists(o.data, none))
-    fail<UsageError>("study", str("the text of the run in ", folder.string(), " is not where it was"), o.data, "",
-                     "--data with its place now");
+  check_text_is_there(o.data, folder);
   // a tokenizer that came from a file: the run has a copy, wherever the file is now
-  if (o.tokenizer != "byte" && !o.tokenizer.starts_with("bpe:") && fs::exists(folder / "tokenizer.json"))
+  if (o.tokenizer != "byte" && !o.tokenizer.starts_with("bpe:") && is_there(folder / "tokenizer.json"))
     o.tokenizer = (folder / "tokenizer.json").string();
   o.save_every = steps;
   if (const json now = text_facts(load_corpus(o.data)); !log.text.is_null() && !same_text(now, log.text))

@@ -4,13 +4,10 @@
 
 #include <cmath>
 #include <cstdio>
-#include <fstream>
-#include <sstream>
 
 #include "autograd/engine.h"
 #include "core/atomic_file.h"
 #include "core/clock.h"
-#include "core/folder_lock.h"
 #include "core/format.h"
 #include "core/gemm.h"
 #include "core/io/json.h"
@@ -20,6 +17,7 @@
 #include "core/tensor_ops.h"
 #include "models/checkpoint.h"
 #include "models/footprint.h"
+#include "models/run_folder.h"
 #include "models/run_log.h"
 #include "models/unicode.h"
 #include "nn/optim.h"
@@ -198,8 +196,7 @@ Evaluation evaluate(Transformer& model, const TokenStream& tokens, const Tokeniz
 // -- Run folders ------------------------------------------------------------------------------------------------------
 
 bool is_run(const fs::path& folder) {
-  std::error_code ignored;
-  return fs::exists(folder / "config.json", ignored);
+  return is_there(folder / "config.json");
 }
 
 namespace {
@@ -249,9 +246,13 @@ Run load_run(const fs::path& folder) {
   check_memory("run", run.options.model, 0);
   run.model = std::make_unique<Transformer>(run.options.model, rng);
   run.model->eval();
+  const json owner = owner_facts(run.options, tokenizer_facts(*run.tokenizer));
   for (const fs::path& file : {folder / "model.safetensors", folder / "checkpoints" / "best.safetensors"}) {
-    if (!fs::exists(file)) continue;
-    run.model->load_state_dict(read_safetensors(file).tensors, file.string());
+    if (!is_there(file)) continue;
+    const TensorFile weights = read_safetensors(file);
+    if (const auto stored = weights.metadata.find(kOwnerKey); stored != weights.metadata.end())
+      check_owner(parse_json_or_null(stored->second), owner, OwnerPart::function, file.string());
+    run.model->load_state_dict(weights.tensors, file.string());
     run.weights = file.string();
     return run;
   }
@@ -260,6 +261,7 @@ Run load_run(const fs::path& folder) {
   });
   BG_CHECK(newest.has_value(), "run", "the run has no weights yet", folder.string(), "a checkpoint",
            "train it past --save-every steps");
+  check_owner(newest->meta.value("run", json()), owner, OwnerPart::function, (folder / "checkpoints").string());
   run.model->load_state_dict(newest->model, folder.string());
   run.weights = (folder / "checkpoints").string();
   return run;
@@ -335,35 +337,11 @@ void check_same_options(const TrainOptions& options, const fs::path& folder) {
 
 namespace {
 
-// metrics.jsonl: one line a step. After a kill it may be ahead of the checkpoint, or end in half a line.
-class Metrics {
- public:
-  Metrics(fs::path path, int64_t first_step) : path_(std::move(path)) {
-    std::string kept;
-    std::istringstream in(fs::exists(path_) ? read_file(path_, FileKind::log) : std::string());
-    for (std::string line; std::getline(in, line);) {
-      const json j = parse_json_or_null(line);
-      if (j.is_object() && j.contains("step") && j["step"].is_number_integer() && j["step"] <= first_step)
-        kept += line + '\n';
-    }
-    write_file_atomically(path_, kept);
-    out_.open(path_, std::ios::app);
-    BG_CHECK(out_.is_open(), "train", "cannot write", path_.string(), "a writable file");
-  }
-  void add(const json& row) {
-    out_ << row.dump() << '\n' << std::flush;
-    BG_CHECK(out_.good(), "train", "cannot write", path_.string(), "room on the disk");
-  }
-
- private:
-  fs::path path_;
-  std::ofstream out_;
-};
-
 class Training {
  public:
   Training(const TrainOptions& given, fs::path out, bool resume, const TrainProgress& progress, const fs::path& shared)
       : o_(given), out_(std::move(out)), progress_(progress), checkpoints_(out_ / "checkpoints") {
+    if (resume && is_run(out_)) check_text_is_there(o_.data, out_);
     texts_ = load_corpus(o_.data);
     open_folder(resume);
     check_same_text();
@@ -398,10 +376,13 @@ class Training {
     if (!is_run(out_)) write_config();
     texts_.drop_train();
     if (resume) restore();
+    kept_log_ = log_until(out_, step_);
   }
 
   TrainResult run() {
-    Metrics metrics(out_ / "metrics.jsonl", step_);
+    // All that is needed has been read: from here on files are changed.
+    make_folders(folder_->to_write("checkpoints"));
+    folder_->open_log(std::exchange(kept_log_, {}));
     for (const CurvePoint& p : read_curve(out_)) losses_.push_back(p.train_loss);
     result_.resumed_at = step_;
     result_.parameters = model_->parameter_count();
@@ -434,10 +415,12 @@ class Training {
         state.validating = false;
         row["val_loss"] = validate();
       }
-      metrics.add(row);
+      folder_->log(row);
       result_.interrupted = step_ < total_ && progress_.stop();
       if (step_ % o_.save_every == 0 || step_ == total_ || result_.interrupted) {
         check_weights();
+        folder_->flush_log();
+        folder_->to_write("checkpoints");
         checkpoints_.save(step_, snapshot());
       }
       if (result_.best_step > 0) state.val_loss = result_.val_loss;
@@ -458,19 +441,25 @@ class Training {
     std::error_code ignored;
     if (fs::exists(out_, ignored) && !fs::is_directory(out_, ignored))
       fail<UsageError>("train", "--out is not a folder", out_.string(), "a folder, existing or new");
-    make_folders(out_);
-    lock_ = std::make_unique<FolderLock>(out_);
+    folder_ = std::make_unique<RunFolder>(out_);
     const bool exists = is_run(out_);
     if (exists && !resume)
       fail<UsageError>("train", "the folder already holds a run", out_.string(), "a new folder",
                        "--resume, or another --out");
-    if (!exists && !checkpoints_.empty())
-      fail<UsageError>("train", "the folder holds checkpoints of a run without its config.json", out_.string(),
+    if (const std::string part = part_of_run(); !exists && !part.empty())
+      fail<UsageError>("train", str("the folder holds ", part, " of a run without its config.json"), out_.string(),
                        "a new folder", "another --out");
     if (exists) {
       remove_stale_temporaries(out_);  // of a process that was killed while it wrote
       check_same_options(o_, out_);
     }
+  }
+
+  // A file that only a training leaves; empty when there is none.
+  std::string part_of_run() const {
+    for (const char* name : {"metrics.jsonl", "results.json", "model.safetensors"})
+      if (is_there(out_ / name)) return name;
+    return checkpoints_.empty() ? "" : "checkpoints";
   }
 
   // Found out before the training and not after it.
@@ -496,7 +485,7 @@ class Training {
     } else {
       const fs::path made = shared / "tokenizer.json";
       tokenizer_ =
-          !shared.empty() && fs::exists(made) ? Tokenizer::load(made) : make_tokenizer(o_.tokenizer, texts_.train);
+          !shared.empty() && is_there(made) ? Tokenizer::load(made) : make_tokenizer(o_.tokenizer, texts_.train);
       tokenizer_->save(out_ / "tokenizer.json");
     }
     o_.model.vocab = tokenizer_->vocab_size();
@@ -505,7 +494,7 @@ class Training {
 
   // Comes after all that can be refused: a folder that has a config.json is a run that can go on.
   void write_config() const {
-    write_file_atomically(out_ / "config.json", json{{"options", o_.to_json()},
+    write_file_atomically(folder_->to_write("config.json"), json{{"options", o_.to_json()},
                                                      {"text", text_facts(texts_)},
                                                      {"tokenizer", tokenizer_facts(*tokenizer_)},
                                                      {"build", build_facts()}}
@@ -516,10 +505,12 @@ class Training {
   void restore() {
     const auto c = checkpoints_.newest(progress_.say);
     if (!c) {
-      progress_.say("no good checkpoint yet: starting at step 0");
+      check_young();
+      progress_.say("no checkpoint yet: starting at step 0");
       return;
     }
     const std::string who = str("the checkpoint of step ", c->meta["step"].get<int64_t>());
+    check_owner(c->meta.value("run", json()), owner(), OwnerPart::all, who);
     model_->load_state_dict(c->model, who);
     optimizer_->load_state_dict(c->optimizer, who);
     try {
@@ -545,6 +536,19 @@ class Training {
     progress_.say(str("resumed at step ", step_));
   }
 
+  // A run that was stopped before its first checkpoint begins anew; one whose checkpoints are lost does not.
+  void check_young() const {
+    constexpr const char* kHint = "a copy of them, or train again into another --out";
+    const std::string place = (out_ / "checkpoints").string();
+    BG_CHECK(checkpoints_.empty(), "train", "all checkpoints of the run are damaged", place, {}, kHint);
+    const std::vector<CurvePoint> curve = read_curve(out_);
+    const bool young = curve.empty() || curve.back().step <= o_.save_every;  // which it may have logged and not saved
+    const bool finished = is_there(out_ / "results.json") || is_there(out_ / "model.safetensors");
+    BG_CHECK(young && !finished, "train", "the checkpoints of the run are gone", place, {}, kHint);
+  }
+
+  json owner() const { return owner_facts(o_, tokenizer_facts(*tokenizer_)); }
+
   // Without the best weights so far, those of the next validation are the best.
   void check_best() {
     try {
@@ -562,6 +566,7 @@ class Training {
               {"train_loss", result_.train_loss},
               {"best_step", result_.best_step},
               {"peak_bytes", peak_bytes()},
+              {"run", owner()},
               {"build", build_facts()}};
     if (result_.best_step > 0) {
       meta["best_val_loss"] = result_.best_val_loss;
@@ -620,17 +625,18 @@ class Training {
     if (result_.best_step == 0 || result_.val_loss < result_.best_val_loss) {
       result_.best_val_loss = result_.val_loss;
       result_.best_step = step_;
-      make_folders(out_ / "checkpoints");
-      write_safetensors(best_file(), {model_->state_dict(), {}});
+      folder_->to_write("checkpoints");
+      write_safetensors(best_file(), {model_->state_dict(), {{kOwnerKey, owner().dump()}}});
     }
     return result_.val_loss;
   }
 
   void finish() {
     if (result_.best_step == 0) validate();
+    folder_->to_write("model.safetensors");  // and best_file() is still of this run
     const TensorFile weights = read_safetensors(best_file());
     model_->load_state_dict(weights.tensors, best_file().string());
-    write_safetensors(out_ / "model.safetensors", weights);
+    write_safetensors(folder_->to_write("model.safetensors"), weights);
     RunResults r;
     if (test_) {
       r.test = evaluate(*model_, *test_, *tokenizer_, texts_.test, o_);
@@ -645,6 +651,7 @@ class Training {
     r.valid_best.loss = result_.best_val_loss;
     if (peak_bytes_ > 0) r.peak_bytes = peak_bytes_;
     r.step_seconds = median_step_seconds(read_curve(out_), o_);
+    folder_->to_write("results.json");
     write_results(out_, r);
   }
 
@@ -657,7 +664,8 @@ class Training {
   fs::path out_;
   const TrainProgress& progress_;
   CheckpointFolder checkpoints_;
-  std::unique_ptr<FolderLock> lock_;
+  std::unique_ptr<RunFolder> folder_;
+  std::string kept_log_;  // the steps that a run which goes on has logged
   Corpus texts_;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::unique_ptr<TokenStream> train_, valid_, test_;

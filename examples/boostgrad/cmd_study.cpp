@@ -89,6 +89,9 @@ int run_lm(const LmFlags& f) {
   const std::vector<uint64_t> seeds = f.table_only || !f.seeds.empty() ? f.seeds : StudyOptions().seeds;
   auto read = [&] { return read_study(f.out, models, seeds, data); };
   Study study = read();
+  if (f.table_only && study.rows.empty())
+    fail("study", "no finished run", str("'", f.out, "'"), "run folders such as standard-s42 in it",
+         study.unfinished.empty() ? "" : str("the command without --table-only to train ", study.unfinished[0]));
   const bool timed =
       std::all_of(study.rows.begin(), study.rows.end(), [](const auto& r) { return r.timing.has_value(); });
   const bool measure = f.timing || (!f.table_only && !f.no_timing && !timed);

@@ -1,4 +1,6 @@
 // The boostgrad program: finds the sub-command, and turns what goes wrong into one line and an exit code.
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
@@ -106,6 +108,12 @@ std::string usage_text(const CLI::ParseError& e, int argc, char** argv, const CL
   return error_text(command.get_name(), one_line(e.what()), {}, {}, hint);
 }
 
+// Why standard output failed. The library may have kept only that it did: then one more byte shows it.
+std::string output_error(int error) {
+  if (error == 0 && ::write(STDOUT_FILENO, "\n", 1) < 0) error = errno;
+  return error ? std::strerror(error) : "";
+}
+
 std::string version_text() {
   return str("boostgrad ", BG_VERSION, " (", BG_BUILD_TYPE, " build, parallel work by ", BG_PARALLEL, ", SIMD ",
              simd_target(), ")");
@@ -145,7 +153,7 @@ int main(int argc, char** argv) {
     errno = 0;
     std::cout.flush();
     if (!std::cout || std::fflush(stdout) != 0 || std::ferror(stdout))  // a full disk must not look like success
-      bg::fail("output", "cannot write all results to standard output", errno ? std::strerror(errno) : "");
+      bg::fail("output", "cannot write all results to standard output", bg::output_error(errno));
     return code;
   } catch (const bg::UsageError& e) {
     std::cerr << "boostgrad: " << bg::one_line(e.what()) << "\n";

@@ -210,7 +210,7 @@ damaged 'config.json' config.json truncate -s 0
 damaged 'config.json' config.json sed -i 's/"steps": 4/"steps": 4.5/'
 damaged 'config.json' config.json sed -i 's/"batch_size": 4/"batch_size": -4/'
 damaged 'memory' config.json sed -i 's/"layers": 1/"layers": 16777216/'
-damaged 'do not fit' config.json sed -i 's/"seq_len": 16/"seq_len": 32/'
+damaged 'another configuration.*seq_len 32, expected 16' config.json sed -i 's/"seq_len": 16/"seq_len": 32/'
 damaged 'tokenizer.json' tokenizer.json truncate -s 200
 deep() { head -c 100000 /dev/zero | tr '\0' '[' >"$1"; }
 damaged 'config.json is nested too deeply' config.json deep

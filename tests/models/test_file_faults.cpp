@@ -1,5 +1,7 @@
 // A training on a disk that fails: each system call that changes a file fails once. Each time there is one clear
 // sentence, nothing is half-written, and a resume ends with the bits of a training that nothing disturbed.
+#include <unistd.h>
+
 #include <cerrno>
 #include <cstring>
 #include <filesystem>

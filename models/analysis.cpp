@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <numeric>
 
+#include "core/norm.h"
 #include "core/parallel.h"
 #include "models/hull.h"
 
@@ -14,8 +14,6 @@ namespace {
 using Values = std::vector<double>;
 
 Values values_of(const Tensor& t) { return t.to_vector<double>(); }
-
-double norm_of(std::span<const double> x) { return std::sqrt(std::inner_product(x.begin(), x.end(), x.begin(), 0.0)); }
 
 Values difference(std::span<const double> a, std::span<const double> b) {
   Values c(a.size());
@@ -114,8 +112,8 @@ class LayerCollector {
     const Values x = values_of(trace.input), f = values_of(trace.rounds[m].output);
     for (size_t at = 0; at < x.size(); at += d_) {
       const std::span<const double> token{x.data() + at, d_};
-      if (const double size = norm_of(token); size > 0)
-        look_.rounds[m].residual.add(norm_of(difference(token, {f.data() + at, d_})) / size);
+      if (const double size = norm2(token); size > 0)
+        look_.rounds[m].residual.add(norm2(difference(token, {f.data() + at, d_})) / size);
     }
   }
 
@@ -148,7 +146,7 @@ class LayerCollector {
         };
         Values corners;
         for (size_t j = 0; j <= t; ++j) corners.insert(corners.end(), head(v, j).begin(), head(v, j).end());
-        const double added = norm_of(difference(head(f, t), head(first, t)));
+        const double added = norm2(difference(head(f, t), head(first, t)));
         // F_0 is a point of the hull itself, so the nearest one is no farther
         shares[i] = added > 0 ? std::min(distance_to_hull(head(f, t), corners).distance, added) / added : 0;
       }

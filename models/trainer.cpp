@@ -73,6 +73,7 @@ json TrainOptions::to_json() const {
           {"min_lr", min_lr},
           {"warmup", warmup},
           {"weight_decay", weight_decay},
+          {"decay", kDecayNames.name(decay)},
           {"beta1", beta1},
           {"beta2", beta2},
           {"clip", clip},
@@ -96,6 +97,7 @@ TrainOptions TrainOptions::from_json(const json& j) {
   o.min_lr = f.number("min_lr");
   o.warmup = f.whole("warmup");
   o.weight_decay = f.number("weight_decay");
+  o.decay = f.find("decay").is_null() ? Decay::all : kDecayNames.parse(f.text("decay"));
   o.beta1 = f.number("beta1");
   o.beta2 = f.number("beta2");
   o.clip = f.number("clip");
@@ -372,7 +374,11 @@ class Training {
     check_memory("train", o_.model, static_cast<double>(o_.batch_size) * static_cast<double>(o_.model.seq_len));
     Rng init(o_.seed);
     model_ = std::make_unique<Transformer>(o_.model, init);
-    optimizer_ = std::make_unique<AdamW>(model_->parameters(), o_.weight_decay, o_.beta1, o_.beta2);
+    optimizer_ = std::make_unique<AdamW>(
+        model_->parameters(), AdamWOptions{.beta1 = o_.beta1,
+                                           .beta2 = o_.beta2,
+                                           .weight_decay = o_.weight_decay,
+                                           .decays = o_.decay == Decay::matrices ? decay_matrices : decay_all});
     if (!is_run(out_)) write_config();
     texts_.drop_train();
     if (resume) restore();

@@ -21,6 +21,11 @@
 
 namespace bg {
 
+/// What AdamW's weight decay shrinks: every parameter, as the boosted-attention paper has it, or matrices and
+/// embeddings alone, without biases and gains, as nanoGPT has it (nn/optim.h).
+enum class Decay { all, matrices };
+inline constexpr EnumNames<Decay, 2> kDecayNames{"decay", {"all", "matrices"}};
+
 struct TrainOptions {
   std::string data;  ///< folder or file (models/corpus.h), or builtin: for a small made-up language
   TransformerConfig model;
@@ -32,7 +37,9 @@ struct TrainOptions {
   Schedule::Kind schedule = Schedule::Kind::cosine;
   double lr = 3e-4, min_lr = 0;
   int64_t warmup = 0;
-  double weight_decay = 0.01, beta1 = 0.9, beta2 = 0.999, clip = 1;
+  double weight_decay = 0.01;
+  Decay decay = Decay::matrices;  ///< a config.json without it is of a version that had `all` alone
+  double beta1 = 0.9, beta2 = 0.999, clip = 1;
   int64_t save_every = 100;  ///< steps between checkpoints
   int64_t eval_every = 0;    ///< steps between validations; 0: once an epoch, or five times in all
   uint64_t seed = 42;

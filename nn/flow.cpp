@@ -8,13 +8,19 @@
 #include "autograd/engine.h"
 #include "autograd/watch.h"
 #include "core/format.h"
+#include "core/norm.h"
 #include "core/tensor_ops.h"
 
 namespace bg {
 namespace {
 
-double norm2(const Tensor& t) { return t.numel() == 0 ? 0 : std::sqrt(num::dot(t, t)); }
-double rms(const Tensor& t) { return t.numel() == 0 ? 0 : norm2(t) / std::sqrt(static_cast<double>(t.numel())); }
+double norm_of(const Tensor& t) {
+  if (t.numel() == 0) return 0;
+  return norm_of_squares(
+      num::dot(t, t), [&] { return num::first_non_finite(t) < 0 ? num::max_abs(t) : num::dot(t, t); },
+      [&](double s) { return num::dot(num::scale(t, s), num::scale(t, s)); });
+}
+double rms(const Tensor& t) { return t.numel() == 0 ? 0 : norm_of(t) / std::sqrt(static_cast<double>(t.numel())); }
 
 bool is_below(std::string_view path, std::string_view parent) {
   return path.size() > parent.size() && path.starts_with(parent) && path[parent.size()] == '.';
@@ -96,8 +102,8 @@ Flow gradient_flow(const Module& model, const std::function<Var()>& loss) {
 
   std::vector<double> weight, weight_gradient;
   for (size_t i = 0; i < parameters.size(); ++i) {
-    weight.push_back(norm2(parameters[i].var.value()));
-    weight_gradient.push_back(norm2(gradients[i].value()));
+    weight.push_back(norm_of(parameters[i].var.value()));
+    weight_gradient.push_back(norm_of(gradients[i].value()));
     if (weight_gradient[i] == 0 && !is_key_bias(parameters[i].path)) flow.dead.push_back(parameters[i].path);
   }
   for (size_t k = 0; k < found.size(); ++k) {

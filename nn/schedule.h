@@ -7,9 +7,10 @@
 
 namespace bg {
 
-/// Step s is the s-th update, counted from 0. For s < warmup the rate is peak * s / warmup: it is 0 at step 0 when
-/// there is a warm-up (the paper's convention) and `peak` at step 0 when there is none. Afterwards, with f = (s -
-/// warmup) / (total - warmup) in [0, 1]:
+/// Step s is the s-th update, counted from 0. For s < warmup the rate is peak * s / warmup: with a warm-up it is 0 at
+/// step 0, so that the first update changes no parameter (the paper's convention; others begin at peak / warmup), and
+/// `peak` at step `warmup`; without one it is `peak` at step 0. Afterwards, with f = (s - warmup) / (total - warmup) in
+/// [0, 1]:
 ///
 ///   constant   peak
 ///   linear     min + (peak - min) (1 - f)

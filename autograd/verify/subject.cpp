@@ -6,6 +6,7 @@
 
 #include "autograd/engine.h"
 #include "core/hash.h"
+#include "core/norm.h"
 
 namespace bg::verifier {
 
@@ -81,7 +82,7 @@ std::vector<double> flatten(const Tensors& tensors) {
   return out;
 }
 
-double norm(std::span<const double> x) { return std::sqrt(dot(x, x)); }
+double norm(std::span<const double> x) { return norm2(x); }
 
 double dot(std::span<const double> x, std::span<const double> y) {
   BG_CHECK(x.size() == y.size(), "verify", "sizes differ", str(x.size(), " and ", y.size()), "equal sizes");

@@ -222,6 +222,16 @@ HWY_INLINE hn::Vec<D> affine(D d, L lanes, hn::Vec<D> h, const hn::TFromD<D>* ga
   return h;
 }
 
+// 1 / sqrt(mean((x - mean)^2) + eps) of a row whose squares overflow T, from the row scaled by its largest deviation.
+// NaN when that is not finite.
+template <class T>
+T scaled_rstd(const T* x, T mean, T eps, int64_t n) {
+  T top = 0, squares = 0;
+  for (int64_t i = 0; i < n; ++i) top = std::max(top, std::abs(x[i] - mean));
+  for (int64_t i = 0; i < n; ++i) squares += (x[i] - mean) / top * ((x[i] - mean) / top);
+  return 1 / (top * std::sqrt(squares / static_cast<T>(n) + eps / top / top));
+}
+
 template <class T>
 void layer_norm_forward(const T* x, const T* gamma, const T* beta, T eps, T* y, T* mean, T* rstd, int64_t rows,
                         int64_t n, bool streamed) {
@@ -238,8 +248,10 @@ void layer_norm_forward(const T* x, const T* gamma, const T* beta, T eps, T* y, 
     });
     const T slip = first / static_cast<T>(n);
     const T variance = square / static_cast<T>(n) - slip * slip;
-    const T scale = 1 / std::sqrt(std::max(variance, T(0)) + eps);  // rounding may leave a constant row below 0
     mean[r] = rough + slip;
+    const T scale = std::isinf(variance)
+                        ? scaled_rstd(x, mean[r], eps, n)
+                        : 1 / std::sqrt(std::max(variance, T(0)) + eps);  // rounding may leave a constant row below 0
     rstd[r] = scale;
     const auto m = hn::Set(d, mean[r]), s = hn::Set(d, scale);
     for_vectors_into(d, y, n, streamed, [&](int64_t i, auto lanes) BG_LANES {
@@ -257,7 +269,8 @@ void rms_norm_forward(const T* x, const T* gamma, T eps, T* y, T* rstd, int64_t 
       const auto v = lanes.load(d, x + i);
       squares = hn::MulAdd(v, v, squares);
     });
-    rstd[r] = 1 / std::sqrt(square / static_cast<T>(n) + eps);
+    const T mean_square = square / static_cast<T>(n);
+    rstd[r] = std::isinf(mean_square) ? scaled_rstd(x, T(0), eps, n) : 1 / std::sqrt(mean_square + eps);
     const auto s = hn::Set(d, rstd[r]);
     for_vectors_into(d, y, n, streamed, [&](int64_t i, auto lanes) BG_LANES {
       lanes.store(d, affine(d, lanes, hn::Mul(lanes.load(d, x + i), s), gamma, static_cast<const T*>(nullptr), i),

@@ -24,6 +24,7 @@ inline TrainOptions preset(const std::string& name) {
     o.warmup = 300;
   } else if (name == "paper-small") {
     o.model.kv = Kv::residual;  // as the script behind the paper's tables has it
+    o.decay = Decay::all;       // this too
     o.tokenizer = "bpe:16384";
     o.epochs = 15;
     o.warmup = 1500;

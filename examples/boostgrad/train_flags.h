@@ -9,7 +9,7 @@ namespace bg {
 
 struct TrainFlags {
   ModelFlags model;
-  std::optional<std::string> data, preset_name, tokenizer, schedule;
+  std::optional<std::string> data, preset_name, tokenizer, schedule, decay;
   std::optional<int64_t> steps, epochs, batch_size, warmup, save_every, eval_every;
   std::optional<double> lr, min_lr, weight_decay, beta1, beta2, clip;
 
@@ -24,9 +24,11 @@ struct TrainFlags {
     flag(app, "--batch-size", batch_size, "sequences in a batch");
     flag(app, "--lr", lr, "peak learning rate");
     flag(app, "--min-lr", min_lr, "learning rate at the end (default 0)");
-    flag(app, "--warmup", warmup, "steps of linear warm-up");
+    flag(app, "--warmup", warmup, "steps of linear warm-up; the first has learning rate 0");
     flag(app, "--schedule", schedule, "cosine, linear or constant");
     flag(app, "--weight-decay", weight_decay, "AdamW's decoupled decay (default 0.01)");
+    flag(app, "--decay", decay,
+         "what decays: matrices (and embeddings; no biases, no gains; default) or all (paper-small's default)");
     flag(app, "--beta1", beta1, "AdamW's first decay rate (default 0.9)");
     flag(app, "--beta2", beta2, "AdamW's second decay rate (default 0.999)");
     flag(app, "--clip", clip, "largest norm of the gradient (default 1)");
@@ -58,6 +60,7 @@ struct TrainFlags {
     set(o.min_lr, min_lr);
     set(o.warmup, warmup);
     set(o.weight_decay, weight_decay);
+    if (decay) o.decay = kDecayNames.parse(*decay);
     set(o.beta1, beta1);
     set(o.beta2, beta2);
     set(o.clip, clip);

@@ -29,7 +29,7 @@ int main() {
   const Var target(Tensor::of({0, 1, 1, 0}, {4, 1}));
   Rng rng(1);
   Xor model(rng);
-  AdamW optimizer(model.parameters(), 0.0);
+  AdamW optimizer(model.parameters(), {.weight_decay = 0});
 
   double loss_value = 1;
   for (int step = 0; step < 500; ++step) {

@@ -1,6 +1,8 @@
 // Row-wise kernels: forwards against naive long double loops, backwards against finite differences of those loops, edge
 // cases, and bits that do not depend on the number of threads.
+#include <cmath>
 #include <functional>
+#include <limits>
 
 #include "core/error.h"
 #include "core/kernels/rows.h"
@@ -236,6 +238,27 @@ TEST_CASE("layer norm keeps its digits at mean 1e4 and spread 1e-3 [R26]", "[row
     for (float v : y) CHECK(std::abs(v) < 1e-1f);
     CHECK(std::isfinite(rstd));
   }
+}
+
+TEST_CASE("Norms of rows whose squares overflow are those of the same row at another scale") {
+  auto check = []<class T>(T big) {
+    const std::vector<T> unit{3, -4, 1, 0, 2}, ones(5, 1);
+    std::vector<T> x = unit, y(5), want(5);
+    for (T& v : x) v *= big;
+    T mean = 0, rstd = 0;
+    k::rms_norm_forward<T>(unit.data(), ones.data(), 0, want.data(), &rstd, 1, 5);
+    k::rms_norm_forward<T>(x.data(), ones.data(), 1e-5, y.data(), &rstd, 1, 5);
+    for (size_t i = 0; i < 5; ++i) CHECK(std::abs(y[i] - want[i]) < 1e-6);
+    CHECK(std::abs(rstd * big - 1 / std::sqrt(T(6))) < 1e-6);
+    k::layer_norm_forward<T>(unit.data(), nullptr, nullptr, 0, want.data(), &mean, &rstd, 1, 5);
+    k::layer_norm_forward<T>(x.data(), nullptr, nullptr, 1e-5, y.data(), &mean, &rstd, 1, 5);
+    for (size_t i = 0; i < 5; ++i) CHECK(std::abs(y[i] - want[i]) < 1e-6);
+    x[2] = std::numeric_limits<T>::infinity();
+    k::rms_norm_forward<T>(x.data(), ones.data(), 1e-5, y.data(), &rstd, 1, 5);
+    CHECK(std::isnan(y[2]));
+  };
+  check(1e25f);
+  check(1e200);
 }
 
 TEMPLATE_TEST_CASE("cross-entropy rows, forward and backward [R25]", "[rows]", float, double) {

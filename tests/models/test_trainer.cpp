@@ -82,6 +82,36 @@ TEST_CASE("[R36] interrupted runs end with the bits of an unbroken one") {
   CHECK(same_weights(whole.path, broken.path));
 }
 
+TEST_CASE("a run of a version that decayed every parameter and had one count of steps goes on with the same bits") {
+  Scratch whole, broken, matrices;
+  TrainOptions o = small_run(14);
+  CHECK(o.decay == Decay::matrices);
+  o.weight_decay = 0.5;  // at warm-up rates 0.01 alone is lost in f32
+  train(o, matrices.path, false, {});
+  o.decay = Decay::all;
+  train(o, whole.path, false, {});
+  CHECK_FALSE(same_weights(whole.path, matrices.path));
+  CHECK_THROWS_AS(train(o, broken.path, false, stopping_at(10)), Stop);
+
+  const fs::path file = broken.path / "config.json", last = broken.path / "checkpoints" / "step-00000008.safetensors";
+  nlohmann::json config = nlohmann::json::parse(std::ifstream(file));
+  CHECK(config["options"]["decay"] == "all");
+  config["options"].erase("decay");
+  write_file_atomically(file, config.dump());
+  Checkpoint c = load_checkpoint(last);
+  CHECK(std::erase_if(c.optimizer, [](const auto& entry) { return entry.first.starts_with("steps."); }) > 30);
+  save_checkpoint(last, c);
+
+  const TrainOptions old = run_options(broken.path);
+  CHECK(old.decay == Decay::all);
+  o.decay = Decay::matrices;
+  CHECK_THROWS_WITH(train(o, broken.path, true, {}),
+                    Contains("was started with another decay: got \"matrices\", expected \"all\""));
+  CHECK(train(old, broken.path, true, {}).resumed_at == 8);
+  CHECK(losses(whole.path) == losses(broken.path));
+  CHECK(same_weights(whole.path, broken.path));
+}
+
 TEST_CASE("a damaged last checkpoint is named and the one before is used") {
   for (bool truncated : {true, false}) {
     Scratch whole, broken;

@@ -2,8 +2,12 @@
 #include <cmath>
 #include <limits>
 
+#include "autograd/ops/reduce.h"
+#include "autograd/ops/unary.h"
+#include "core/norm.h"
 #include "core/parallel.h"
 #include "core/tensor_ops.h"
+#include "nn/attention.h"
 #include "nn/optim.h"
 #include "nn/schedule.h"
 #include "tests/match.h"
@@ -51,7 +55,7 @@ NamedParameters random_parameters(uint64_t seed, DType dtype = DType::f32) {
 }  // namespace
 
 TEST_CASE("Optimizers: five steps worked out in double [R37]") {
-  check_path(five_steps<AdamW>(0.1),
+  check_path(five_steps<AdamW>(AdamWOptions{.weight_decay = 0.1}),
              {0.890000002, 0.917710354220565, 0.92220231677677, 0.868102085504952, 0.824500733959952});
   check_path(five_steps<Adam>(),
              {0.900000002, 0.936610354240565, 0.950279420338976, 0.905401212234925, 0.870480881544975});
@@ -64,7 +68,7 @@ TEST_CASE("Optimizers: five steps worked out in double [R37]") {
 
 TEST_CASE("AdamW: at learning rate 0 nothing moves but the moments") {
   const NamedParameters p = one("p", Tensor::of({1}, {1}));
-  AdamW optimizer(p, 0.1);
+  AdamW optimizer(p, {.weight_decay = 0.1});
   Var var = p[0].var;
   var.set_grad(Tensor::of({1}, {1}));
   optimizer.step(0);
@@ -133,6 +137,99 @@ TEST_CASE("Optimizer: state goes round by path, the next step has the same bits"
   CHECK(resumed.steps() == 2);
 }
 
+TEST_CASE("Optimizer: each parameter counts its own updates, as in PyTorch") {
+  for (const bool decoupled : {false, true}) {
+    const NamedParameters late = one("late", Tensor::of({1}, {1})), early = one("early", Tensor::of({1}, {1}));
+    Adam optimizer({late[0], early[0]}, {.decoupled = decoupled});
+    Var first = early[0].var, second = late[0].var;
+    for (int i = 0; i < 1000; ++i) {
+      first.set_grad(Tensor::of({0.5}, {1}));
+      optimizer.step(1e-3);
+    }
+    second.set_grad(Tensor::of({0.5}, {1}));
+    optimizer.step(1e-3);
+    CHECK(close(1 - second.value().item(), 1e-3, 1e-6));  // the first update moves by the learning rate
+    CHECK(optimizer.steps() == 1001);
+    const StateDict state = optimizer.state_dict();
+    CHECK(state.at("steps.late").item() == 1);
+    CHECK(state.at("steps.early").item() == 1001);
+    CHECK(state.at("steps").item() == 1001);
+
+    // and goes on with that count after a round trip
+    const NamedParameters late2 = one("late", second.value().clone()), early2 = one("early", first.value().clone());
+    Adam resumed({late2[0], early2[0]}, {.decoupled = decoupled});
+    resumed.load_state_dict(state);
+    for (const NamedParameters& ps : {late, late2}) Var(ps[0].var).set_grad(Tensor::of({-0.25}, {1}));
+    first.zero_grad();
+    optimizer.step(1e-3);
+    resumed.step(1e-3);
+    CHECK(late[0].var.value().item() == late2[0].var.value().item());
+    CHECK(resumed.state_dict().at("steps.late").item() == 2);
+    CHECK(resumed.state_dict().at("steps.early").item() == 1001);
+  }
+}
+
+TEST_CASE("Optimizer: a state of an older version, with one count for all, goes on with the same bits") {
+  NamedParameters a = random_parameters(6), b = random_parameters(6);
+  AdamW unbroken(a), resumed(b);
+  for (int i = 0; i < 3; ++i) unbroken.step(0.01);
+  StateDict old = unbroken.state_dict();
+  for (const NamedParameter& p : a) old.erase("steps." + p.path);
+  for (size_t i = 0; i < a.size(); ++i) b[i].var.value().copy_from(a[i].var.value());
+  resumed.load_state_dict(old);
+  CHECK(resumed.state_dict().at("steps.big").item() == 3);
+  unbroken.step(0.01);
+  resumed.step(0.01);
+  for (size_t i = 0; i < a.size(); ++i)
+    CHECK(a[i].var.value().to_vector<double>() == b[i].var.value().to_vector<double>());
+
+  StateDict partial = unbroken.state_dict();
+  partial.erase("steps.small");
+  CHECK_THROWS_WITH(resumed.load_state_dict(partial), Contains("missing steps.small"));
+  StateDict negative = unbroken.state_dict();
+  negative["steps.small"] = Tensor::of<int64_t>({-1}, {1});
+  CHECK_THROWS_WITH(resumed.load_state_dict(negative), Contains("bad count steps.small: got -1"));
+  CHECK(resumed.steps() == 4);
+}
+
+TEST_CASE("Optimizer: weight decay by the rank of a parameter, or any other rule") {
+  auto decayed = [](auto make) {  // which of the three shrinks, by how much, at learning rate 0.5 and no gradient
+    NamedParameters ps{{"w", Var(Tensor::full({2, 2}, 1), true)},
+                       {"b", Var(Tensor::full({2}, 1), true)},
+                       {"gamma", Var(Tensor::full({1}, 1), true)}};
+    for (NamedParameter& p : ps) p.var.set_grad(Tensor::zeros(p.var.shape()));
+    make(ps)->step(0.5);
+    std::vector<double> values;
+    for (const NamedParameter& p : ps) values.push_back(p.var.value().flat(0));
+    return values;
+  };
+  auto adamw = [&](DecayRule rule) {
+    return decayed([rule](const NamedParameters& ps) {
+      return std::make_unique<AdamW>(ps, AdamWOptions{.weight_decay = 0.5, .decays = rule});
+    });
+  };
+  CHECK(adamw(decay_all) == std::vector<double>{0.75, 0.75, 0.75});
+  CHECK(adamw(decay_matrices) == std::vector<double>{0.75, 1, 1});
+  CHECK(adamw([](const NamedParameter& p) { return p.path == "gamma"; }) == std::vector<double>{1, 1, 0.75});
+  CHECK(decayed([](const NamedParameters& ps) {
+          return std::make_unique<Sgd>(ps, SgdOptions{.weight_decay = 0.5, .decays = decay_matrices});
+        }) == std::vector<double>{0.75, 1, 1});
+}
+
+TEST_CASE("Optimizer: the key bias of attention decays like every parameter, though its gradient is zero") {
+  Rng rng(4);
+  nn::SelfAttention layer({.d = 4, .heads = 2}, Init::uniform_fan_in(rng));
+  const double before = layer.state_dict().at("rounds.0.b_k").flat(0);
+  AdamW optimizer(layer.parameters(), {.weight_decay = 0.1});
+  for (int i = 0; i < 20; ++i) {
+    sum(square(layer.forward(Var(Tensor::randn({2, 3, 4}, rng)), {}))).backward();
+    optimizer.step(1e-2);
+    optimizer.zero_grad();
+  }
+  CHECK(before != 0);
+  CHECK(close(layer.state_dict().at("rounds.0.b_k").flat(0), before * std::pow(1 - 1e-3, 20), 1e-5));
+}
+
 TEST_CASE("Optimizer: impossible arguments") {
   const NamedParameters p = one("p", Tensor::of({1}, {1}));
   CHECK_THROWS_WITH(Sgd({p[0], p[0]}), Contains("parameter given twice: got p"));
@@ -140,7 +237,7 @@ TEST_CASE("Optimizer: impossible arguments") {
   CHECK_THROWS_AS(Adam(p, {.beta1 = 1}), UsageError);
   CHECK_THROWS_AS(Adam(p, {.eps = 0}), UsageError);
   CHECK_THROWS_AS(Sgd(p, {.momentum = -0.1}), UsageError);
-  CHECK_THROWS_AS(AdamW(p, -1), UsageError);
+  CHECK_THROWS_AS(AdamW(p, {.weight_decay = -1}), UsageError);
   Sgd sgd(p);
   CHECK_THROWS_WITH(sgd.step(std::nan("")), Contains("bad learning rate"));
   CHECK(sgd.steps() == 0);
@@ -165,6 +262,52 @@ TEST_CASE("Clipping: the norm in double, scaled only above the limit, non-finite
     ps[1].var.set_grad(g);
     CHECK_THROWS_WITH(clip_grad_norm(ps, 1), Contains("gradient of small is not finite") && Contains("at element 4"));
     CHECK(ps[0].var.grad().to_vector<double>() == before);
+  }
+}
+
+TEST_CASE("Clipping: norms whose squares leave the range of f64") {
+  auto clipped = [](std::vector<double> values, DType dtype, double max_norm) {
+    const auto n = static_cast<int64_t>(values.size());
+    NamedParameters ps;
+    for (int64_t i = 0; i < n; ++i) {  // a parameter each
+      Var v(Tensor::zeros({1}, dtype), true);
+      v.set_grad(Tensor::of<double>({values[static_cast<size_t>(i)]}, {1}).to(dtype));
+      ps.push_back({str("p", i), v});
+    }
+    std::vector<double> all{clip_grad_norm(ps, max_norm)};
+    for (const NamedParameter& p : ps) all.push_back(p.var.grad().item());
+    return all;
+  };
+  auto check = [](const std::vector<double>& got, const std::vector<double>& want, double rtol) {
+    for (size_t i = 0; i < want.size(); ++i) {
+      INFO(i << ": got " << got[i] << ", expected " << want[i]);
+      CHECK(close(got[i], want[i], rtol));
+    }
+  };
+  check(clipped({3e200, 4e200}, DType::f64, 1), {5e200, 0.6, 0.8}, 1e-15);
+  check(clipped({3e-200, 4e-200}, DType::f64, 1), {5e-200, 3e-200, 4e-200}, 1e-15);
+  check(clipped({3e-200, 4e-200}, DType::f64, 1e-200), {5e-200, 0.6e-200, 0.8e-200}, 1e-15);
+  check(clipped({3e-320, 4e-320}, DType::f64, 1), {5e-320, 3e-320, 4e-320}, 1e-3);  // few digits are left there
+  check(clipped({0.9e308, 1.2e308}, DType::f64, 1), {1.5e308, 0.6, 0.8}, 1e-14);
+  check(clipped({3e38, 3e38}, DType::f32, 1), {3e38 * std::sqrt(2), std::sqrt(0.5), std::sqrt(0.5)}, 1e-7);
+  check(clipped({0, 0}, DType::f64, 1), {0, 0, 0}, 0);
+  CHECK_THROWS_WITH(clipped({1.7e308, 1.7e308}, DType::f64, 1), Contains("the norm of the gradients is beyond f64"));
+
+  CHECK(close(norm2(std::vector<double>{3e200, -4e200}), 5e200, 1e-15));
+  CHECK(close(norm2(std::vector<double>{3e-200, -4e-200}), 5e-200, 1e-15));
+  CHECK(norm2(std::vector<double>{3, -4}) == 5);
+  CHECK(norm2({}) == 0);
+  CHECK(std::isnan(norm2(std::vector<double>{1, std::nan(""), 1e200})));
+  CHECK(std::isinf(norm2(std::vector<double>{1, -std::numeric_limits<double>::infinity()})));
+}
+
+TEST_CASE("Schedule: the first, the last and the next update of a warm-up") {
+  for (const auto kind : {Schedule::Kind::constant, Schedule::Kind::linear, Schedule::Kind::cosine}) {
+    const Schedule s{.kind = kind, .peak = 0.5, .warmup = 10, .total = 100};
+    CHECK(s.at(0) == 0);  // as the paper's script has it: the first update changes nothing
+    CHECK(close(s.at(9), 0.45, 1e-15));
+    CHECK(s.at(10) == 0.5);
+    CHECK(s.at(11) <= 0.5);
   }
 }
 

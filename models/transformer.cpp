@@ -148,6 +148,12 @@ Var Transformer::loss(const Tensor& ids, const Tensor& targets, const Context& c
   return linear_cross_entropy(hidden(ids, context), output_table(), targets);
 }
 
+Transformer::CountedLoss Transformer::loss_and_count(const Tensor& ids, const Tensor& targets,
+                                                     const Context& context) const {
+  const Var sum = linear_cross_entropy(hidden(ids, context), output_table(), targets, {.reduction = Reduction::sum});
+  return {sum, detail::count_targets(targets.to(DType::i64).contiguous(), kIgnoreIndex)};
+}
+
 LossSum Transformer::loss_sum(const Tensor& ids, const Tensor& targets) const {
   const NoGrad off;
   return linear_cross_entropy_sum(hidden(ids).value(), output_table().value(), targets);
@@ -155,6 +161,10 @@ LossSum Transformer::loss_sum(const Tensor& ids, const Tensor& targets) const {
 
 Tensor Transformer::project(const Tensor& hidden) const {
   return num::matmul(hidden, output_table().value().transpose(0, 1));
+}
+
+Var Transformer::logits(const Tensor& ids, const Context& context) const {
+  return matmul(hidden(ids, context), transpose(output_table(), 0, 1));
 }
 
 Tensor Transformer::logits(const Tensor& ids) const {

@@ -36,6 +36,7 @@ struct TransformerConfig {
   bool operator==(const TransformerConfig&) const = default;
 };
 
+/// The parameters' paths and shapes are listed in nn/README.md.
 class Transformer : public Module {
  public:
   /// Draws the first values from `rng`. Throws what validate throws.
@@ -49,9 +50,20 @@ class Transformer : public Module {
   /// Mean cross-entropy in nats of predicting targets (B, T) from ids (B, T), with no logits in memory. A target of
   /// kIgnoreIndex does not count.
   Var loss(const Tensor& ids, const Tensor& targets, const Context& context = {}) const;
-  /// The same as a sum and a count, outside any graph: what an evaluation adds up. In evaluation mode.
+  /// The same as a differentiable sum and how many targets it is over. Micro-batches of unequal size add up to the
+  /// gradient of one batch of all of them:
+  ///   for (const auto& [ids, targets] : parts)
+  ///     (model.loss_and_count(ids, targets).sum * (1.0 / targets_of_all_parts)).backward();
+  struct CountedLoss {
+    Var sum;
+    int64_t count = 0;
+  };
+  CountedLoss loss_and_count(const Tensor& ids, const Tensor& targets, const Context& context = {}) const;
+  /// The same as numbers, summed in double, outside any graph: what an evaluation adds up. In evaluation mode.
   LossSum loss_sum(const Tensor& ids, const Tensor& targets) const;
-  /// All logits, (B, T, vocab), outside any graph. In evaluation mode.
+  /// All logits, (B, T, vocab), recorded. For training prefer loss, which holds no logits.
+  Var logits(const Tensor& ids, const Context& context) const;
+  /// The same outside any graph. In evaluation mode.
   Tensor logits(const Tensor& ids) const;
 
   /// The inside of every block's attention, first block first, for token ids (B, T). In evaluation mode.

@@ -1,5 +1,7 @@
 #include "nn/attention.h"
 
+#include <cmath>
+
 #include "autograd/ops/linear.h"
 #include "autograd/ops/reduce.h"
 #include "autograd/ops/select.h"
@@ -17,9 +19,19 @@ AttentionLayerArgs layer_args(const SelfAttentionOptions& o) {
   if (!(o.dropout >= 0 && o.dropout < 1))
     fail<UsageError>("attention", "bad dropout", str(o.dropout), "at least 0 and below 1");
   if (o.gate_hidden < 1) fail<UsageError>("attention", "bad width of the gate", str(o.gate_hidden), "1 or more");
+  if (o.memory < 0) fail<UsageError>("attention", "bad width of the memory", str(o.memory), "0 (none) or more");
+  if (o.memory > 0 && o.causal)
+    fail<UsageError>("attention", "attention to a memory has no order of time", "causal = true", "causal = false");
+  if (o.memory > 0 && o.kind == AttentionKind::twicing)
+    fail<UsageError>("attention", "twicing attends to x alone", str("a memory of width ", o.memory), "memory = 0");
+  if (o.memory > 0 && o.kind == AttentionKind::boosted && o.kv == Kv::residual)
+    fail<UsageError>("attention", "keys and values cannot come from both memory and residual", "kv = residual",
+                     "kv = input");
   AttentionLayerArgs a;
   a.heads = o.heads;
   a.causal = o.causal;
+  a.memory = o.memory > 0;
+  a.learned_scale = o.learned_scale;
   if (o.kind != AttentionKind::boosted) return a;
   a.rounds = o.rounds;
   a.kv = o.kv;
@@ -30,7 +42,10 @@ AttentionLayerArgs layer_args(const SelfAttentionOptions& o) {
 /// First value of the parameter of a name such as rounds.1.w_g.
 Tensor first_value(std::string_view path, const SelfAttentionOptions& o, const Init& init) {
   const std::string_view name = path.substr(path.rfind('.') + 1);
-  const int64_t d = o.d, hidden = o.gate_hidden;
+  const int64_t d = o.d, hidden = o.gate_hidden, e = o.memory > 0 ? o.memory : d;
+  if (name == "w_k" || name == "w_v") return init.weight({e, d}, e);
+  if (name == "b_k" || name == "b_v") return init.bias({d}, e);
+  if (name == "log_scale") return Tensor::full({1}, std::log(attn::logit_scale(0, d / o.heads)));
   if (name == "gate") return Tensor::full({1}, 0.5);
   if (name == "w_g") return init.weight({2 * d, d}, 2 * d);
   if (name == "b_g") return init.bias({d}, 2 * d);
@@ -44,21 +59,37 @@ Tensor first_value(std::string_view path, const SelfAttentionOptions& o, const I
 }  // namespace
 
 SelfAttention::SelfAttention(const SelfAttentionOptions& options, const Init& init)
-    : options_(options), args_(layer_args(options)), layout_(attention_layout(args_)) {
-  for (size_t i = 1; i < layout_.inputs.size(); ++i) {
+    : options_(options),
+      args_(layer_args(options)),
+      layout_(attention_layout(args_)),
+      first_(layout_.memory < 0 ? 1 : 2) {
+  for (size_t i = static_cast<size_t>(first_); i < layout_.inputs.size(); ++i) {
     const std::string& name = layout_.inputs[i].name;
     inputs_.push_back(&register_parameter(name, first_value(name, options, init)));
   }
 }
 
-Var SelfAttention::forward(const Var& x, const Context& context) const {
+void SelfAttention::check(const AttentionInputs& more) const {
+  const bool fits = options_.memory == 0 ? !more.memory.defined()
+                                         : more.memory.defined() && more.memory.rank() == 3 &&
+                                               more.memory.size(2) == options_.memory;
+  BG_CHECK(fits, "attention", "the memory is not the one of the options",
+           more.memory.defined() ? str("shape ", more.memory.shape()) : "no memory",
+           options_.memory == 0 ? "none" : str("(B or 1, S, ", options_.memory, ")"));
+}
+
+Var SelfAttention::forward(const Var& x, const Context& context, const AttentionInputs& more) const {
   const Scope here = enter();
+  check(more);
   AttentionLayerArgs args = args_;
+  args.lengths = more.lengths.defined();
   if (training() && options_.dropout > 0) {
     args.dropout = options_.dropout;
     for (int m = 0; m < args.rounds; ++m) args.masks.push_back(next_mask(context));
   }
   Vars in{x};
+  if (args.memory) in.push_back(more.memory);
+  if (args.lengths) in.emplace_back(more.lengths);
   for (const Var* p : inputs_) in.push_back(*p);
   switch (options_.kind) {
     case AttentionKind::twicing:
@@ -93,34 +124,59 @@ Var SelfAttention::gate(const Var& f, const Var& c, const Var& entropy, const At
   return sigmoid(affine(hidden, r.w_2, r.b_2));
 }
 
-// log softmax(mask(q k^T / sqrt(d_key))), (B, H, T, T).
-Var SelfAttention::log_weights(const Var& q, const Var& k) const {
+// log softmax(mask(q k^T scale)), (B, H, T, keys). `valid` (B, 1, 1, keys) masks keys out; undefined: none.
+Var SelfAttention::log_weights(const Var& q, const Var& k, const AttentionLayout::Round& r, const Tensor& valid) const {
   constexpr double kHidden = -1e30;  // its weight is 0, and unlike infinity it gives 0 log 0 = 0
   const int heads = args_.heads;
   const int64_t T = q.size(1);
-  const Var logits = matmul(attention::split_heads(q, heads), transpose(attention::split_heads(k, heads), -1, -2)) *
-                     attention::logit_scale(0, options_.d / heads);
+  const Var dots = matmul(attn::split_heads(q, heads), transpose(attn::split_heads(k, heads), -1, -2));
+  Var logits = r.log_scale < 0 ? dots * attn::logit_scale(0, options_.d / heads) : dots * exp(parameter(r.log_scale));
+  const Var hidden(Tensor::full({1}, kHidden, q.dtype()));
+  if (valid.defined()) logits = where(valid, logits, hidden);
   if (!options_.causal) return log_softmax(logits);
   const Tensor places = Tensor::arange(T).to(q.dtype());
   const Tensor seen = less_equal(places.reshape({1, T}), places.reshape({T, 1}));  // key j by query i: j <= i
-  return log_softmax(where(seen, logits, Var(Tensor::full({1}, kHidden, q.dtype()))));
+  return log_softmax(where(seen, logits, hidden));
 }
 
-AttentionTrace SelfAttention::trace(const Tensor& x_in) const {
+namespace {
+
+// (B, 1, 1, keys): 1 where a key is among the first `lengths` ones of its row.
+Tensor valid_keys(const Tensor& lengths, int64_t batch, int64_t keys) {
+  const std::vector<int64_t> n = attn::read_lengths("attention", lengths, batch, keys);
+  std::vector<int32_t> valid;
+  for (const int64_t length : n)
+    for (int64_t j = 0; j < keys; ++j) valid.push_back(j < length);
+  return Tensor::of(valid, {batch, 1, 1, keys});
+}
+
+}  // namespace
+
+AttentionTrace SelfAttention::trace(const Tensor& x_in, const AttentionInputs& more) const {
   const Scope here = enter();
   const NoGrad off;
+  check(more);
   const auto average = [&](const Var& p, const Var& v) {
-    return attention::join_heads(matmul(p, attention::split_heads(v, args_.heads)));
+    return attn::join_heads(matmul(p, attn::split_heads(v, args_.heads)));
   };
   AttentionTrace t;
   t.input = x_in;
   const Var x(x_in);
+  Var memory = more.memory;
+  if (memory.defined()) memory = expand(memory, {x.size(0), memory.size(1), memory.size(2)});
+  const Tensor valid = more.lengths.defined()
+                           ? valid_keys(more.lengths, x.size(0), memory.defined() ? memory.size(1) : x.size(1))
+                           : Tensor();
+  const Var nothing(Tensor::zeros({1}, x.dtype()));
   Var f, first_entropy;  // F_{m-1}; of round 0, mean over heads (B, T)
   for (size_t m = 0; m < layout_.rounds.size(); ++m) {
     const AttentionLayout::Round& r = layout_.rounds[m];
-    const Var z = m == 0 ? x : x - f, source = args_.kv == Kv::residual ? z : x;
+    const Var z = m == 0 ? x : x - f, source = memory.defined() ? memory : args_.kv == Kv::residual ? z : x;
     const Var q = affine(z, r.w_q, r.b_q), k = affine(source, r.w_k, r.b_k), v = affine(source, r.w_v, r.b_v);
-    const Var log_p = log_weights(q, k), p = exp(log_p), entropy = -sum(p * log_p, {-1});
+    const Var log_p = log_weights(q, k, r, valid);
+    // a row that sees no key has weights of its own making only here
+    const Var p = valid.defined() ? where(valid, exp(log_p), nothing) : exp(log_p);
+    const Var entropy = -sum(p * log_p, {-1});
     const Var c = average(p, v);
     if (m == 0) first_entropy = mean(entropy, {1});
     const Var g = m == 0 ? Var() : gate(f, c, first_entropy, r);
@@ -160,10 +216,12 @@ Tensor SelfAttention::extend(const Tensor& x_new, AttentionCache& cache) const {
            str("at most ", cache.slots[0].values.size(1)), "a cache of larger capacity, or a new one");
 
   auto store = [&](Tensor& all, const Var& rows) { all.slice(1, cache.length, end).copy_from(rows.value()); };
-  auto attend = [&](const Var& q, const Tensor& keys, const Tensor& values, bool entropy) {
+  auto attend = [&](const AttentionLayout::Round& r, const Var& q, const Tensor& keys, const Tensor& values,
+                    bool entropy) {
     AttentionArgs args;
     args.heads = args_.heads;
     args.causal = true;
+    if (r.log_scale >= 0) args.scale = std::exp(parameter(r.log_scale).item());
     args.entropy = entropy;
     return apply<Attention>(args, {q, Var(keys.slice(1, 0, end)), Var(values.slice(1, 0, end))});
   };
@@ -177,14 +235,14 @@ Tensor SelfAttention::extend(const Tensor& x_new, AttentionCache& cache) const {
     store(slot.keys, affine(source, r.w_k, r.b_k));
     store(slot.values, v);
     const bool wants_entropy = m == 0 && args_.rounds > 1 && args_.gate == Gate::mlp;
-    const Vars out = attend(q, slot.keys, slot.values, wants_entropy);
+    const Vars out = attend(r, q, slot.keys, slot.values, wants_entropy);
     if (wants_entropy) entropy = out[1];
     const Var c = out[0], g = m == 0 ? Var() : gate(f, c, entropy, r);
     f = m == 0 ? c : f + (g.defined() ? g * c : c);
     if (options_.kind == AttentionKind::twicing) {  // F = U + A (V - U), U = A V
       Tensor& residuals = cache.slots[1].values;
       store(residuals, v - f);
-      f = f + attend(q, slot.keys, residuals, false)[0];
+      f = f + attend(r, q, slot.keys, residuals, false)[0];
     }
   }
   cache.length = end;

@@ -1,5 +1,5 @@
-// Self-attention as a module: standard, twicing or gradient-boosted (Sargolzaei, arXiv 2604.03190), each one node of
-// autograd/ops/boosted_attention.h; and the same token by token, from a cache of keys and values.
+// Self- and cross-attention as a module: standard, twicing or gradient-boosted (Sargolzaei, arXiv 2604.03190), each one
+// node of autograd/ops/boosted_attention.h; and the same token by token, from a cache of keys and values.
 #pragma once
 
 #include "autograd/ops/boosted_attention.h"
@@ -20,11 +20,20 @@ struct SelfAttentionOptions {
   int heads = 1;
   bool causal = true;
   double dropout = 0;  ///< of attention weights, in training mode
+  int64_t memory = 0;  ///< width of the memory that keys and values come from (cross-attention); 0: they come from x
+  /// Logits are exp(log_scale) q.k, with one parameter log_scale a round, which starts at -log(d_key) / 2: as without.
+  bool learned_scale = false;
   // boosted only
   int rounds = 2;
   Kv kv = Kv::input;
   Gate gate = Gate::linear;
   int64_t gate_hidden = 32;  ///< of Gate::mlp
+};
+
+/// What a layer attends to, besides x.
+struct AttentionInputs {
+  Var memory = {};      ///< (B or 1, S, options.memory), where the options have one: keys and values of all rounds
+  Tensor lengths = {};  ///< (B), whole numbers in 0 .. keys: how many keys of each row are valid; undefined: all
 };
 
 /// What SelfAttention::extend keeps of the tokens it has seen: per round keys and values, (1, capacity, d) each; for
@@ -41,9 +50,9 @@ struct AttentionCache {
 /// as two rounds: the second one's weights are the first's, and it attends to the values' residual.
 struct AttentionTrace {
   struct Round {
-    Tensor weights;     ///< (B, H, T, T): attention, each row sums to 1
+    Tensor weights;     ///< (B, H, T, keys): attention, each row sums to 1; to 0 where it sees no key
     Tensor entropy;     ///< (B, H, T) of its rows, in nats
-    Tensor values;      ///< (B, T, d): what the weights average, the heads side by side
+    Tensor values;      ///< (B, keys, d): what the weights average, the heads side by side
     Tensor correction;  ///< (B, T, d): F_0, then c_m
     Tensor gate;        ///< (B, T, d): g_m; undefined where there is none (round 0, Gate::none, twicing)
     Tensor output;      ///< (B, T, d): F_m
@@ -56,15 +65,16 @@ struct AttentionTrace {
 /// y (B, T, d) of x (B, T, d). Parameters, by the names of AttentionLayout: rounds.0.w_q, ..., w_out, b_out.
 class SelfAttention : public Module {
  public:
-  /// Throws UsageError unless heads divides d, rounds >= 1 and 0 <= dropout < 1.
+  /// Throws UsageError unless heads divides d, rounds >= 1 and 0 <= dropout < 1, and when there is a memory and
+  /// attention is causal, twicing, or takes keys and values from the residual.
   SelfAttention(const SelfAttentionOptions& options, const Init& init);
 
   const SelfAttentionOptions& options() const { return options_; }
-  Var forward(const Var& x, const Context& context) const;
+  Var forward(const Var& x, const Context& context, const AttentionInputs& more = {}) const;
 
   /// The forward of evaluation mode in plain steps, with all that it computes on the way; y up to rounding. Keeps
   /// B H T T numbers a round. Outside any graph.
-  AttentionTrace trace(const Tensor& x) const;
+  AttentionTrace trace(const Tensor& x, const AttentionInputs& more = {}) const;
 
   /// Room for `capacity` tokens in the dtype of the parameters.
   AttentionCache make_cache(int64_t capacity) const;
@@ -74,15 +84,17 @@ class SelfAttention : public Module {
   Tensor extend(const Tensor& x, AttentionCache& cache) const;
 
  private:
-  const Var& parameter(int layout_index) const { return *inputs_[static_cast<size_t>(layout_index) - 1]; }
+  const Var& parameter(int layout_index) const { return *inputs_[static_cast<size_t>(layout_index - first_)]; }
+  void check(const AttentionInputs& more) const;
   Var affine(const Var& x, int w, int b) const;
-  Var log_weights(const Var& q, const Var& k) const;
+  Var log_weights(const Var& q, const Var& k, const AttentionLayout::Round& round, const Tensor& valid) const;
   Var gate(const Var& f, const Var& c, const Var& entropy, const AttentionLayout::Round& round) const;
 
   SelfAttentionOptions options_;
-  AttentionLayerArgs args_;  // without masks
+  AttentionLayerArgs args_;  // without masks and lengths
   AttentionLayout layout_;
-  std::vector<const Var*> inputs_;  // in the layout's order, without x
+  int first_ = 1;                   // the layout's first parameter
+  std::vector<const Var*> inputs_;  // the parameters in the layout's order
 };
 
 }  // namespace bg::nn

@@ -4,7 +4,7 @@
 
 namespace bg {
 
-using namespace attention;
+using namespace attn;
 
 namespace {
 
@@ -55,7 +55,7 @@ Tensor rows_of(const Tensor& t) { return t.size(2) <= 1 || t.strides()[2] == 1 ?
 
 }  // namespace
 
-std::vector<int64_t> attention::read_lengths(std::string_view op, const Tensor& lengths, int64_t batch, int64_t keys) {
+std::vector<int64_t> attn::read_lengths(std::string_view op, const Tensor& lengths, int64_t batch, int64_t keys) {
   BG_CHECK(is_index(lengths.dtype()) || is_float(lengths.dtype()), op, "bad dtype of lengths", str(lengths.dtype()),
            "i64");
   BG_CHECK(lengths.shape() == Shape{batch}, op, "lengths have the wrong shape", str(lengths.shape()),
@@ -66,7 +66,7 @@ std::vector<int64_t> attention::read_lengths(std::string_view op, const Tensor& 
   return out;
 }
 
-Vars attention::compose(const Var& q, const Var& k, const Var& v, const Tensor& lengths, int heads, bool causal,
+Vars attn::compose(const Var& q, const Var& k, const Var& v, const Tensor& lengths, int heads, bool causal,
                         const Var& scale, double dropout, MaskKey mask) {
   const int64_t B = q.size(0), Tq = q.size(1), Tk = k.size(1), H = heads;
   Tensor see = Tensor::zeros({B, 1, Tq, Tk}, q.dtype()), none = Tensor::zeros({B, 1, Tq, 1}, q.dtype());
@@ -136,7 +136,7 @@ Tensors Attention::backward(const Backward<Tensor, Args>& b) {
 
 Vars Attention::compose(const Vars& in, const Args& a) {
   const Var scale(Tensor::scalar(logit_scale(a.scale, in[0].size(2) / a.heads), in[0].dtype()));
-  Vars out = attention::compose(in[0], in[1], in[2], a.lengths ? in[3].value() : Tensor(), a.heads, a.causal, scale,
+  Vars out = attn::compose(in[0], in[1], in[2], a.lengths ? in[3].value() : Tensor(), a.heads, a.causal, scale,
                                 a.dropout, a.mask);
   if (!a.entropy) out.pop_back();
   return out;
@@ -177,6 +177,35 @@ Vars Twicing::compose(const Vars& in, const Args& a) {
   Vars second = in;
   second[2] = in[2] - u;
   return {u + Attention::compose(second, a)[0]};
+}
+
+namespace {
+
+template <class O>
+Vars apply_attention(const Var& q, const Var& k, const Var& v, const AttentionOptions& o, bool entropy) {
+  const AttentionArgs args{.heads = o.heads,
+                           .causal = o.causal,
+                           .scale = o.scale,
+                           .lengths = o.lengths.defined(),
+                           .entropy = entropy,
+                           .dropout = o.dropout,
+                           .mask = o.mask};
+  return apply<O>(args, args.lengths ? Vars{q, k, v, Var(o.lengths)} : Vars{q, k, v});
+}
+
+}  // namespace
+
+Var attention(const Var& q, const Var& k, const Var& v, const AttentionOptions& options) {
+  return apply_attention<Attention>(q, k, v, options, false)[0];
+}
+
+AttentionOutput attention_with_entropy(const Var& q, const Var& k, const Var& v, const AttentionOptions& options) {
+  const Vars out = apply_attention<Attention>(q, k, v, options, true);
+  return {out[0], out[1]};
+}
+
+Var twicing(const Var& q, const Var& k, const Var& v, const AttentionOptions& options) {
+  return apply_attention<Twicing>(q, k, v, options, false)[0];
 }
 
 namespace {

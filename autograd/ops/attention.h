@@ -26,7 +26,7 @@ struct AttentionArgs {
   MaskKey mask = {};
 };
 
-namespace attention {
+namespace attn {
 
 inline double logit_scale(double scale, int64_t d_key) {
   return scale != 0 ? scale : 1 / std::sqrt(static_cast<double>(d_key));
@@ -95,7 +95,7 @@ inline Var join_heads(const Var& x) {
   return reshape(permute(x, {0, 2, 1, 3}), {x.size(0), x.size(2), x.size(1) * x.size(3)});
 }
 
-}  // namespace attention
+}  // namespace attn
 
 struct Attention {
   static constexpr std::string_view name = "attention";
@@ -108,8 +108,8 @@ struct Attention {
   }
   template <class S>
   static Arrs<S> reference(const Arrs<S>& in, const Args& a) {
-    const S scale(attention::logit_scale(a.scale, in[0].size(2) / a.heads));
-    auto r = attention::reference<S>(in[0], in[1], in[2], a.lengths ? &in[3] : nullptr, a.heads, a.causal, scale,
+    const S scale(attn::logit_scale(a.scale, in[0].size(2) / a.heads));
+    auto r = attn::reference<S>(in[0], in[1], in[2], a.lengths ? &in[3] : nullptr, a.heads, a.causal, scale,
                                      a.dropout, a.mask);
     if (a.entropy) return {std::move(r.o), std::move(r.entropy)};
     return {std::move(r.o)};
@@ -121,11 +121,6 @@ struct Attention {
   static std::vector<Sample<Args>> samples(Rng& r);
   static std::vector<Mutant<Tensor, Args>> mutants();
 };
-
-/// softmax(q k^T / sqrt(d_key)) v per head; see AttentionArgs.
-inline Var attention_op(const Var& q, const Var& k, const Var& v, const AttentionArgs& args) {
-  return apply<Attention>(args, {q, k, v})[0];
-}
 
 struct Twicing {
   static constexpr std::string_view name = "twicing";
@@ -152,5 +147,27 @@ struct Twicing {
   static std::vector<Sample<Args>> samples(Rng& r);
   static std::vector<Mutant<Tensor, Args>> mutants();
 };
+
+struct AttentionOptions {
+  int heads = 1;
+  bool causal = false;  ///< query i sees keys j <= i + Tk - Tq
+  double scale = 0;     ///< of the logits; 0: 1 / sqrt(d_key)
+  Tensor lengths = {};  ///< (B), whole numbers in 0 .. Tk: how many keys of each row are valid; undefined: all
+  double dropout = 0;   ///< of the weights, with masks drawn from `mask` (Rng::next_mask)
+  MaskKey mask = {};
+};
+
+struct AttentionOutput {
+  Var output;   ///< (B, Tq, heads d_value)
+  Var entropy;  ///< (B, Tq), in nats, mean over heads
+};
+
+/// softmax(q k^T scale) v per head, (B, Tq, heads d_value), for q (B, Tq, heads d_key), k (B, Tk, heads d_key) and v
+/// (B, Tk, heads d_value). A query that sees no key gets 0. Throws when shapes or dtypes do not fit.
+Var attention(const Var& q, const Var& k, const Var& v, const AttentionOptions& options = {});
+/// The same with the entropy of the weights before dropout; both can be differentiated.
+AttentionOutput attention_with_entropy(const Var& q, const Var& k, const Var& v, const AttentionOptions& options = {});
+/// (2A - A^2) v for the weights A of attention: it attends once more to what the first pass missed. Tq = Tk.
+Var twicing(const Var& q, const Var& k, const Var& v, const AttentionOptions& options = {});
 
 }  // namespace bg

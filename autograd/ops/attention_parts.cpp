@@ -2,7 +2,7 @@
 
 #include "core/tensor_ops.h"
 
-namespace bg::attention {
+namespace bg::attn {
 namespace {
 
 template <class T>
@@ -61,4 +61,4 @@ void twicing_backward(const Call& call, const Operand& q, const Operand& k, cons
   attend_backward(call, q, k, v, u, stats, du, Tensor(), d, true);
 }
 
-}  // namespace bg::attention
+}  // namespace bg::attn

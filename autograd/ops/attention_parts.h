@@ -4,7 +4,7 @@
 #include "core/kernels/attention.h"
 #include "core/tensor.h"
 
-namespace bg::attention {
+namespace bg::attn {
 
 /// One call of the kernel: its sizes and the lengths that they point to.
 struct Call {
@@ -47,4 +47,4 @@ void twicing_backward(const Call& call, const Operand& q, const Operand& k, cons
 /// v - u where v is some columns of a buffer: contiguous (B, T, width of u).
 Tensor difference(const Operand& v, const Tensor& u);
 
-}  // namespace bg::attention
+}  // namespace bg::attn

@@ -12,7 +12,7 @@
 
 namespace bg {
 
-using namespace attention;
+using namespace attn;
 
 namespace {
 
@@ -723,7 +723,7 @@ Vars BoostedAttention::compose(const Vars& in, const Args& a) {
     const Var& s = at.memory >= 0 ? in[static_cast<size_t>(at.memory)] : a.kv == Kv::residual ? z : x;
     const Var full = s.size(0) == x.size(0) ? s : expand(s, {x.size(0), s.size(1), s.size(2)});
     const ComposedRound r = compose_projections(in, at.rounds[static_cast<size_t>(m)], z, full, a.heads);
-    return attention::compose(r.q, r.k, r.v, lengths, a.heads, a.causal, r.scale, a.dropout,
+    return attn::compose(r.q, r.k, r.v, lengths, a.heads, a.causal, r.scale, a.dropout,
                               a.dropout > 0 ? a.masks[static_cast<size_t>(m)] : MaskKey{});
   };
   const Vars first = round(0, x);
@@ -803,7 +803,7 @@ Vars TwicingAttention::compose(const Vars& in, const Args& a) {
   const Tensor lengths = at.lengths < 0 ? Tensor() : in[static_cast<size_t>(at.lengths)].value();
   const ComposedRound r = compose_projections(in, at.rounds[0], in[0], in[0], a.heads);
   auto attend_to = [&](const Var& v) {
-    return attention::compose(r.q, r.k, v, lengths, a.heads, a.causal, r.scale, a.dropout,
+    return attn::compose(r.q, r.k, v, lengths, a.heads, a.causal, r.scale, a.dropout,
                               a.dropout > 0 ? a.masks[0] : MaskKey{})[0];
   };
   const Var u = attend_to(r.v);
@@ -813,7 +813,7 @@ Vars TwicingAttention::compose(const Vars& in, const Args& a) {
 
 // -- Samples and mutants ----------------------------------------------------------------------------------------------
 
-Sample<AttentionLayerArgs> attention::layer_sample(Rng& r, std::string label, AttentionLayerArgs a, LayerSize s,
+Sample<AttentionLayerArgs> attn::layer_sample(Rng& r, std::string label, AttentionLayerArgs a, LayerSize s,
                                                    std::vector<double> lengths) {
   a.lengths = !lengths.empty();
   if (a.dropout > 0)

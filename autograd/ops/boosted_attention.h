@@ -164,7 +164,7 @@ inline Var twicing_attention(const Vars& in, const AttentionLayerArgs& args) {
   return apply<TwicingAttention>(args, in)[0];
 }
 
-namespace attention {
+namespace attn {
 
 /// Sizes of a layer to verify; 0 stands for T, d or no memory, S < 0 for one memory that the batch shares.
 struct LayerSize {
@@ -177,11 +177,11 @@ struct LayerSize {
 Sample<AttentionLayerArgs> layer_sample(Rng& r, std::string label, AttentionLayerArgs args, LayerSize size,
                                         std::vector<double> lengths = {});
 
-}  // namespace attention
+}  // namespace attn
 
 // -- References -------------------------------------------------------------------------------------------------------
 
-namespace attention {
+namespace attn {
 
 /// source (B, T, k) w (k, n) + b.
 template <class S>
@@ -254,7 +254,7 @@ Arr<S> out_reference(const Arrs<S>& in, const AttentionLayout& at, const Arr<S>&
                           at.b_out < 0 ? nullptr : &in[static_cast<size_t>(at.b_out)]);
 }
 
-}  // namespace attention
+}  // namespace attn
 
 template <class S>
 Arrs<S> BoostedAttention::reference(const Arrs<S>& in, const Args& a) {
@@ -263,34 +263,34 @@ Arrs<S> BoostedAttention::reference(const Arrs<S>& in, const Args& a) {
   const Arr<S>* lengths = at.lengths < 0 ? nullptr : &in[static_cast<size_t>(at.lengths)];
   auto round = [&](int m, const Arr<S>& z) {
     const Arr<S>& s = at.memory >= 0 ? in[static_cast<size_t>(at.memory)] : a.kv == Kv::residual ? z : x;
-    const auto p = attention::project_reference(in, at.rounds[static_cast<size_t>(m)], z, s, a.heads);
-    return attention::reference(p.q, p.k, p.v, lengths, a.heads, a.causal, p.scale, a.dropout,
+    const auto p = attn::project_reference(in, at.rounds[static_cast<size_t>(m)], z, s, a.heads);
+    return attn::reference(p.q, p.k, p.v, lengths, a.heads, a.causal, p.scale, a.dropout,
                                 a.dropout > 0 ? a.masks[static_cast<size_t>(m)] : MaskKey{});
   };
-  const attention::Result<S> first = round(0, x);
+  const attn::Result<S> first = round(0, x);
   Arr<S> f = first.o;
   for (int m = 1; m < a.rounds; ++m) {
     const Arr<S> r = zip(x, f, [](S p, S q) { return p - q; });
     const Arr<S> c = round(m, r).o;
-    const Arr<S> g = attention::gate_reference(in, at.rounds[static_cast<size_t>(m)], a.gate, f, c, first.entropy);
+    const Arr<S> g = attn::gate_reference(in, at.rounds[static_cast<size_t>(m)], a.gate, f, c, first.entropy);
     f = zip(f, zip(g, c, [](S p, S q) { return p * q; }), [](S p, S q) { return p + q; });
   }
-  return {attention::out_reference(in, at, f)};
+  return {attn::out_reference(in, at, f)};
 }
 
 template <class S>
 Arrs<S> TwicingAttention::reference(const Arrs<S>& in, const Args& a) {
   const AttentionLayout& at = attention_layout(a);
-  const auto p = attention::project_reference(in, at.rounds[0], in[0], in[0], a.heads);
+  const auto p = attn::project_reference(in, at.rounds[0], in[0], in[0], a.heads);
   const Arr<S>* lengths = at.lengths < 0 ? nullptr : &in[static_cast<size_t>(at.lengths)];
   auto attend = [&](const Arr<S>& v) {
-    return attention::reference(p.q, p.k, v, lengths, a.heads, a.causal, p.scale, a.dropout,
+    return attn::reference(p.q, p.k, v, lengths, a.heads, a.causal, p.scale, a.dropout,
                                 a.dropout > 0 ? a.masks[0] : MaskKey{})
         .o;
   };
   const Arr<S> u = attend(p.v);
   const Arr<S> t = attend(zip(p.v, u, [](S x, S y) { return x - y; }));
-  return {attention::out_reference(in, at, zip(u, t, [](S x, S y) { return x + y; }))};
+  return {attn::out_reference(in, at, zip(u, t, [](S x, S y) { return x + y; }))};
 }
 
 }  // namespace bg

@@ -229,7 +229,7 @@ Vars layer_gradients(const Tensors& in, const Tensor& v, const AttentionLayerArg
 }
 
 double worst_error(const AttentionLayerArgs& args, double gain, Rng rng) {
-  auto layer = attention::layer_sample(rng, "", args, {.T = 8, .d = 8, .gain = gain});
+  auto layer = attn::layer_sample(rng, "", args, {.T = 8, .d = 8, .gain = gain});
   for (Tensor& t : layer.inputs) t = t.to(DType::f32);
   const Tensor v = Tensor::randn(layer.inputs[0].shape(), rng, DType::f32);
   const Vars a = layer_gradients(layer.inputs, v, args, DType::f32);

@@ -3,6 +3,7 @@
 
 #include "autograd/engine.h"
 #include "autograd/ops/boosted_attention.h"
+#include "autograd/ops/softmax.h"
 #include "tests/match.h"
 #include "tests/support.h"
 
@@ -105,7 +106,7 @@ TEST_CASE("[proposition 1] one softmax step stays in the hull of the patterns an
   const int64_t K = 3, d = 5;
   const Tensor patterns = Tensor::randn({1, K, d}, r, DType::f64), query = Tensor::randn({1, 1, d}, r, DType::f64);
   auto step = [&](const Tensor& q) {
-    return attention_op(Var(q), Var(patterns), Var(patterns), {.heads = 1, .scale = 1.7}).value();
+    return attention(Var(q), Var(patterns), Var(patterns), {.heads = 1, .scale = 1.7}).value();
   };
   const Tensor t = step(query);
   // (a) in the hull: the weights that softmax gives are non-negative, sum to 1 and reproduce t
@@ -197,4 +198,30 @@ TEST_CASE("empty batches and sequences pass through") {
     sum(y).backward();
     CHECK(num::max_abs(l[l.at.rounds[0].w_q].grad()) == 0);
   }
+}
+
+TEST_CASE("attention and twicing as functions: lengths, scale, dropout and entropy as their ops have them") {
+  Rng r(31);
+  const Var q(Tensor::randn({2, 3, 4}, r, DType::f64), true), k(Tensor::randn({2, 3, 4}, r, DType::f64), true),
+      v(Tensor::randn({2, 3, 6}, r, DType::f64), true);
+  const Tensor lengths = Tensor::of<int64_t>({2, 3}, {2});
+  const MaskKey mask = r.next_mask();
+  const AttentionOptions o{
+      .heads = 2, .causal = true, .scale = 0.6, .lengths = lengths, .dropout = 0.25, .mask = mask};
+  const Var scale(Tensor::scalar(0.6, DType::f64));
+  const Vars want = attn::compose(q, k, v, lengths, 2, true, scale, 0.25, mask);
+  const AttentionOutput got = attention_with_entropy(q, k, v, o);
+  auto difference = [](const Var& a, const Var& b) { return num::max_abs(num::sub(a.value(), b.value())); };
+  CHECK(difference(got.output, want[0]) < 1e-12);
+  CHECK(difference(got.entropy, want[1]) < 1e-12);
+  CHECK(difference(attention(q, k, v, o), want[0]) < 1e-12);
+  const Var twice = want[0] + attn::compose(q, k, v - want[0], lengths, 2, true, scale, 0.25, mask)[0];
+  CHECK(difference(twicing(q, k, v, o), twice) < 1e-12);
+  const Vars cotangents{Var(Tensor::randn({2, 3, 6}, r, DType::f64)), Var(Tensor::randn({2, 3}, r, DType::f64))};
+  const Vars g = grad({got.output, got.entropy}, {q, k, v}, cotangents), h = grad(want, {q, k, v}, cotangents);
+  for (size_t i = 0; i < 3; ++i) CHECK(difference(g[i], h[i]) < 1e-12);
+  // without options: one head, every key, 1 / sqrt(d_key)
+  CHECK(difference(attention(q, k, v),
+                   matmul(softmax(matmul(q, transpose(k, 1, 2)) * 0.5), v)) < 1e-12);
+  CHECK_THROWS_WITH(attention(q, k, v, {.lengths = Tensor::of<int64_t>({2, 4}, {2})}), Contains("length out of range"));
 }

@@ -283,7 +283,7 @@ TEST_CASE("checkpoint runs a parameter's hook once, on the complete gradient") {
 
 TEST_CASE("a gradient that an op says is zero gives its leaf zeros, and the leaves behind it") {
   Rng r(5);
-  Sample<AttentionLayerArgs> s = attention::layer_sample(r, "", {.heads = 2, .rounds = 2}, {});
+  Sample<AttentionLayerArgs> s = attn::layer_sample(r, "", {.heads = 2, .rounds = 2}, {});
   const size_t key_bias = static_cast<size_t>(attention_layout(s.args).rounds[1].b_k);
   const Var half(Tensor::randn(s.inputs[key_bias].shape(), r, DType::f64), true);
   Vars in;

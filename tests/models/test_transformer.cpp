@@ -203,6 +203,67 @@ TEST_CASE("Transformer: Hessian-vector products are the same with checkpointing"
   }
 }
 
+TEST_CASE("Transformer: unequal micro-batches add up to the gradient of one batch") {
+  for (const bool tied : {true, false}) {
+    TransformerConfig c = tiny_config();
+    c.tied = tied;
+    c.model = nn::AttentionKind::boosted;
+    Rng rng(13);
+    Transformer model(c, rng);
+    enliven(model, rng);
+    model.to(DType::f64);
+    const Tensor ids = random_ids(6, 7, 17, rng);
+    Tensor targets = random_ids(6, 7, 17, rng);
+    targets.slice(0, 1, 2).fill(static_cast<double>(kIgnoreIndex));
+    targets.slice(0, 4, 6).slice(1, 0, 3).fill(static_cast<double>(kIgnoreIndex));
+    const std::vector<double> whole = loss_and_gradients(model, ids, targets, nullptr);
+    model.zero_grad();
+    double sum = 0;
+    int64_t count = 0;
+    for (const auto& [begin, end] : std::vector<std::pair<int64_t, int64_t>>{{0, 1}, {1, 2}, {2, 6}}) {
+      const auto part = model.loss_and_count(ids.slice(0, begin, end), targets.slice(0, begin, end).to(DType::i32));
+      (part.sum * (1.0 / 29)).backward();
+      sum += part.sum.item();
+      count += part.count;
+    }
+    CHECK(count == 42 - 7 - 6);
+    CHECK(close(sum / 29, whole[0], 1e-12));
+    size_t at = 1;
+    double worst = 0;
+    for (const NamedParameter& p : model.parameters())
+      for (double g : p.var.grad().to_vector<double>()) worst = std::max(worst, std::abs(g - whole[at++]));
+    CHECK(at == whole.size());
+    CHECK(worst < 1e-12);
+  }
+}
+
+TEST_CASE("Transformer: logits can be differentiated and give the loss") {
+  for (const bool tied : {true, false}) {
+    TransformerConfig c = tiny_config();
+    c.tied = tied;
+    c.dropout = 0.2;
+    Rng rng(14);
+    Transformer model(c, rng);
+    enliven(model, rng);
+    model.to(DType::f64);
+    const Tensor ids = random_ids(2, 7, 17, rng), targets = random_ids(2, 7, 17, rng);
+    Rng masks(15), again(15);
+    const std::vector<double> want = loss_and_gradients(model, ids, targets, &masks);
+    model.zero_grad();
+    const Var logits = model.logits(ids, {&again});
+    CHECK(logits.shape() == Shape{2, 7, 17});
+    const Var loss = cross_entropy(logits, targets);
+    loss.backward();
+    double worst = std::abs(loss.item() - want[0]);
+    size_t at = 1;
+    for (const NamedParameter& p : model.parameters())
+      for (double g : p.var.grad().to_vector<double>()) worst = std::max(worst, std::abs(g - want[at++]));
+    CHECK(worst < 1e-12);
+    model.eval();
+    CHECK(num::max_abs(num::sub(model.logits(ids, {}).value(), model.logits(ids))) == 0);
+  }
+}
+
 TEST_CASE("Transformer: a tied table is updated once, from both of its uses [R32]") {
   Rng rng(12);
   Transformer model(tiny_config(), rng);

@@ -1,6 +1,7 @@
 // Layers: what they compute and hold, dropout, attention modules. Caching is tested with whole models in tests/models.
 #include <cmath>
 
+#include "autograd/engine.h"
 #include "core/tensor_ops.h"
 #include "nn/attention.h"
 #include "nn/layers.h"
@@ -156,4 +157,116 @@ TEST_CASE("SelfAttention: impossible options and caches") {
   const nn::SelfAttention sees_all(both_ways, init);
   cache = sees_all.make_cache(3);
   CHECK_THROWS_WITH(sees_all.extend(Tensor::zeros({1, 1, 6}), cache), Contains("needs causal attention"));
+}
+
+namespace {
+
+/// Largest difference between the layer and its composition from primitive ops, in the output and in every gradient.
+template <class O>
+double against_composition(const nn::SelfAttention& layer, AttentionLayerArgs args, const Var& x,
+                           const nn::AttentionInputs& more, Rng& rng) {
+  args.heads = layer.options().heads;
+  args.causal = layer.options().causal;
+  args.memory = more.memory.defined();
+  args.lengths = more.lengths.defined();
+  args.learned_scale = layer.options().learned_scale;
+  Vars in{x}, of{x};
+  if (args.memory) in.push_back(more.memory), of.push_back(more.memory);
+  if (args.lengths) in.emplace_back(more.lengths);
+  for (const NamedParameter& p : layer.parameters()) in.push_back(p.var), of.push_back(p.var);
+  const Var y = layer.forward(x, {}, more), composed = O::compose(in, args)[0];
+  const Var v(Tensor::randn(y.shape(), rng, DType::f64));
+  const Vars got = grad({y}, of, {v}), want = grad({composed}, of, {v});
+  double worst = num::max_abs(num::sub(y.value(), composed.value())), largest = 0;
+  for (size_t i = 0; i < of.size(); ++i) {
+    worst = std::max(worst, num::max_abs(num::sub(got[i].value(), want[i].value())));
+    largest = std::max(largest, num::max_abs(want[i].value()));
+  }
+  CHECK(largest > 0.1);
+  const Tensor traced = layer.trace(x.value(), more).output;
+  return std::max(worst, num::max_abs(num::sub(traced, y.value())));
+}
+
+}  // namespace
+
+TEST_CASE("SelfAttention: memory, lengths and a learned scale against a composition of primitive ops") {
+  Rng rng(21);
+  for (const bool with_memory : {false, true})
+    for (const bool with_lengths : {false, true})
+      for (const bool learned : {false, true})
+        for (const int kind : {0, 1, 2, 3}) {  // standard, twicing, boosted with gates linear and mlp
+          nn::SelfAttentionOptions o = boosted(kind == 3 ? Gate::mlp : Gate::linear);
+          if (kind < 2) o.kind = kind == 0 ? nn::AttentionKind::standard : nn::AttentionKind::twicing;
+          if (kind == 1 && with_memory) continue;
+          o.memory = with_memory ? 5 : 0;
+          o.causal = !with_memory && kind != 3;
+          o.learned_scale = learned;
+          nn::SelfAttention layer(o, Init::uniform_fan_in(rng));
+          layer.to(DType::f64);
+          if (learned) layer.parameters()[6].var.value().fill(0.3);  // rounds.0.log_scale
+          const Var x(Tensor::randn({2, 4, 6}, rng, DType::f64), true);
+          nn::AttentionInputs more;
+          if (with_memory) more.memory = Var(Tensor::randn({learned ? 1 : 2, 3, 5}, rng, DType::f64), true);
+          if (with_lengths) more.lengths = Tensor::of<int64_t>({2, with_memory ? 0 : 3}, {2});
+          INFO("kind " << kind << ", memory " << with_memory << ", lengths " << with_lengths << ", scale " << learned);
+          AttentionLayerArgs args;
+          double worst = 0;
+          if (kind >= 2) {
+            args.rounds = o.rounds;
+            args.gate = o.gate;
+            worst = against_composition<BoostedAttention>(layer, args, x, more, rng);
+          } else if (kind == 1) {
+            worst = against_composition<TwicingAttention>(layer, args, x, more, rng);
+          } else {
+            worst = against_composition<StandardAttention>(layer, args, x, more, rng);
+          }
+          CHECK(worst < 1e-12);
+        }
+}
+
+TEST_CASE("SelfAttention: a learned scale starts as the usual one and is kept by the cache") {
+  for (const Gate gate : {Gate::linear, Gate::mlp}) {
+    Rng rng(22), same(22);
+    nn::SelfAttentionOptions o = boosted(gate);
+    const nn::SelfAttention plain(o, Init::normal(rng, 0.4));
+    o.learned_scale = true;
+    nn::SelfAttention layer(o, Init::normal(same, 0.4));
+    CHECK(layer.parameter_count() == plain.parameter_count() + 2);
+    const Tensor x = Tensor::randn({1, 5, 6}, rng);
+    CHECK(num::max_abs(num::sub(layer.forward(Var(x), {}).value(), plain.forward(Var(x), {}).value())) < 1e-6);
+    for (NamedParameter& p : layer.parameters())
+      if (p.path.ends_with("log_scale")) p.var.value().fill(0.7);
+    const Tensor y = layer.forward(Var(x), {}).value();
+    CHECK(num::max_abs(num::sub(y, plain.forward(Var(x), {}).value())) > 1e-3);
+    nn::AttentionCache cache = layer.make_cache(5);
+    layer.extend(x.slice(1, 0, 2), cache);
+    CHECK(num::max_abs(num::sub(layer.extend(x.slice(1, 2, 5), cache), y.slice(1, 2, 5))) < 1e-5);
+  }
+}
+
+TEST_CASE("SelfAttention: what does not go with a memory is refused in one sentence") {
+  Rng rng(23);
+  const Init init = Init::normal(rng);
+  nn::SelfAttentionOptions o{.d = 6, .heads = 2, .causal = false, .memory = 5};
+  auto with = [&](auto change) {
+    nn::SelfAttentionOptions changed = o;
+    change(changed);
+    return nn::SelfAttention(changed, init).parameter_count();
+  };
+  CHECK_THROWS_WITH(with([](auto& c) { c.causal = true; }), Contains("[attention] attention to a memory"));
+  CHECK_THROWS_WITH(with([](auto& c) { c.kind = nn::AttentionKind::twicing; }), Contains("twicing attends to x alone"));
+  CHECK_THROWS_WITH(with([](auto& c) { c.kind = nn::AttentionKind::boosted, c.kv = Kv::residual; }),
+                    Contains("from both memory and residual"));
+  CHECK_THROWS_WITH(with([](auto& c) { c.memory = -1; }), Contains("bad width of the memory: got -1"));
+  const nn::SelfAttention layer(o, init), alone({.d = 6, .heads = 2}, init);
+  CHECK(layer.state_dict().at("rounds.0.w_k").shape() == Shape{5, 6});
+  const Var x(Tensor::zeros({1, 2, 6})), memory(Tensor::zeros({1, 3, 5}));
+  CHECK_THROWS_WITH(layer.forward(x, {}),
+                    Contains("[attention] the memory is not the one of the options: got no memory"));
+  CHECK_THROWS_WITH(layer.forward(x, {}, {.memory = x}), Contains("got shape (1, 2, 6), expected (B or 1, S, 5)"));
+  CHECK_THROWS_WITH(alone.forward(x, {}, {.memory = memory}), Contains("got shape (1, 3, 5), expected none"));
+  CHECK_THROWS_WITH(layer.trace(x.value()), Contains("got no memory"));
+  CHECK_THROWS_WITH(alone.forward(x, {}, {.lengths = Tensor::of<int64_t>({3}, {1})}), Contains("length out of range"));
+  nn::AttentionCache cache = layer.make_cache(4);
+  CHECK_THROWS_WITH(layer.extend(Tensor::zeros({1, 1, 6}), cache), Contains("a cache needs causal attention"));
 }

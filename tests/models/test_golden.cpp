@@ -76,7 +76,7 @@ TEST_CASE("golden: ten steps of AdamW lose what PyTorch's lose") {
     const Arrays golden = read_npz(golden_folder() / m.file);
     const std::unique_ptr<Transformer> model = model_of(golden, m.config);
     const Tensor &ids = golden.at("ids"), &targets = golden.at("targets");
-    AdamW optimizer(model->parameters(), 0.1);
+    AdamW optimizer(model->parameters(), {.weight_decay = 0.1});
     std::vector<double> losses;
     for (int64_t step = 0; step < ids.size(0); ++step) {
       const Var loss = model->loss(ids.select(0, step), targets.select(0, step));

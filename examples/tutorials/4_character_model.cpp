@@ -15,7 +15,7 @@
 using namespace bg;
 
 int main(int argc, char** argv) try {
-  const std::string text = argc > 1 ? std::string(load_text(argv[1]).bytes()) : builtin_text(100'000);
+  const std::string text = argc > 1 ? *load_text(argv[1]) : builtin_text(100'000);
   const int steps = argc > 2 ? std::atoi(argv[2]) : 150;
   const ByteTokenizer tokenizer;
 

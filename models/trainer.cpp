@@ -91,8 +91,8 @@ TrainOptions TrainOptions::from_json(const json& j) {
   o.steps = f.whole("steps");
   o.epochs = f.whole("epochs");
   o.batch_size = f.whole("batch_size");
-  o.window = kWindowNames.parse(f.text("window"));
-  o.schedule = kScheduleNames.parse(f.text("schedule"));
+  o.window = kWindowNames.parse(f.word("window"));
+  o.schedule = kScheduleNames.parse(f.word("schedule"));
   o.lr = f.number("lr");
   o.min_lr = f.number("min_lr");
   o.warmup = f.whole("warmup");

@@ -86,11 +86,11 @@ TransformerConfig TransformerConfig::from_json(const nlohmann::json& json) {
   for (const auto& [key, value] : json.items())
     BG_CHECK(known.contains(key), "config", "unknown field", in_quotes(key), "the fields of a model");
   TransformerConfig c;
-  c.model = nn::kAttentionNames.parse(fields.text("model"));
+  c.model = nn::kAttentionNames.parse(fields.word("model"));
   c.rounds = fields.whole("rounds");
-  c.kv = nn::kKvNames.parse(fields.text("kv"));
-  c.gate = nn::kGateNames.parse(fields.text("gate"));
-  c.norm = nn::kNormNames.parse(fields.text("norm"));
+  c.kv = nn::kKvNames.parse(fields.word("kv"));
+  c.gate = nn::kGateNames.parse(fields.word("gate"));
+  c.norm = nn::kNormNames.parse(fields.word("norm"));
   c.vocab = fields.whole("vocab");
   c.d_model = fields.whole("d_model");
   c.layers = fields.whole("layers");

@@ -25,13 +25,15 @@ std::string shortened(std::string text, std::size_t most) {
 
 constexpr std::size_t kShown = 80;
 
+std::string in_a_line(std::string_view text) { return shortened(escaped(text.substr(0, 4 * kShown)), kShown); }
+
 // The reason in a message of the library: "[json.exception...] parse error at line 1, column 2: syntax error while
 // parsing value - REASON; last read: 'BYTES OF THE FILE'".
 std::string reason_in(std::string_view message) {
   message = message.substr(0, message.find("; last read: "));
   for (const std::string_view before : {"] ", "syntax error ", "- "})
     if (const auto at = message.find(before); at != message.npos) message.remove_prefix(at + before.size());
-  return shortened(escaped(message), kShown);
+  return in_a_line(message);
 }
 
 // Builds the value from the parser's events.
@@ -131,7 +133,7 @@ std::string json_excerpt(const json& value) {
   return shortened(value.dump(-1, ' ', false, json::error_handler_t::replace), kShown);
 }
 
-std::string in_quotes(std::string_view text) { return str("'", shortened(escaped(text.substr(0, 4 * kShown)), kShown), "'"); }
+std::string in_quotes(std::string_view text) { return str("'", in_a_line(text), "'"); }
 
 int64_t json_whole(const json& value, std::string_view op, std::string_view what, int64_t least, int64_t most) {
   BG_CHECK(is_whole(value, least, most), op, what, json_excerpt(value), "a whole number" + bounds_text(least, most));
@@ -186,5 +188,7 @@ const std::string& JsonFields::text(const char* name) const {
   if (!at(name).is_string()) refuse(name, "a string");
   return at(name).get_ref<const std::string&>();
 }
+
+std::string JsonFields::word(const char* name) const { return in_a_line(text(name)); }
 
 }  // namespace bg

@@ -54,6 +54,9 @@ class JsonFields {
                 double most = std::numeric_limits<double>::max()) const;
   bool flag(const char* name) const;
   const std::string& text(const char* name) const;
+  /// A text that should be one of a few words, for the parser of these: any other comes printable and cut, as in_quotes
+  /// has it, and so as no word.
+  std::string word(const char* name) const;
 
  private:
   [[noreturn]] void refuse(const char* name, std::string_view expected) const;

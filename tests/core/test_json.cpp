@@ -109,6 +109,8 @@ TEST_CASE("json: whole numbers are whole and within their bounds") {
   CHECK_THROWS_WITH(f.flag("n"), Contains("expected true or false"));
   CHECK(f.text("text") == "97");
   CHECK_THROWS_WITH(f.text("n"), Contains("expected a string"));
+  CHECK(f.word("text") == "97");
+  CHECK(JsonFields(json{{"a", "b\n"}}, "test", "x").word("a") == "b\\n");
   CHECK(f.find("nothing").is_null());
   CHECK_THROWS_WITH(JsonFields(json::array({1}), "test", "x"), "[test] x is not an object: got [1], expected members "
                                                                  "with names.");

@@ -3,6 +3,7 @@
     tokenizer_vs_hf.py --tool build/release/tests/encode_tool ids   TOKENIZER.json TEXT...   the same file, the same ids
     tokenizer_vs_hf.py --tool build/release/tests/encode_tool train SIZE TEXT                the same merges from the same text
     tokenizer_vs_hf.py --tool build/release/tests/encode_tool stress TOKENIZER.json          ids of made-up difficult text
+    tokenizer_vs_hf.py --tool build/release/tests/encode_tool edits  TOKENIZER.json          unused ids, added tokens, bad ids
 
 Prints one line a text and exits with 1 on the first difference.
 """
@@ -95,10 +96,52 @@ def stress_text(seed=1, length=400_000):
     return "".join(parts + assigned)
 
 
+def compare_edits(tool, tokenizer_path):
+    """A file that one side reads and the other does not, or reads otherwise, is a difference; but for added tokens that
+    the vocabulary does not list: the library gives them other ids than the file does, we refuse."""
+    good = json.loads(pathlib.Path(tokenizer_path).read_text(encoding="utf-8"))
+    size = len(good["model"]["vocab"])
+    last = max(good["model"]["vocab"], key=good["model"]["vocab"].get)
+
+    def added(id, content, **flags):
+        token = {"id": id, "content": content, "single_word": False, "lstrip": False, "rstrip": False}
+        return token | {"normalized": False, "special": True} | flags
+
+    edits = {"as it is": {}}
+    edits["unused ids"] = {"vocab": {last: size + 1000}}
+    edits["added tokens"] = {"added": [added(size, "<x>"), added(size + 1, "<x>>")]}
+    edits["added tokens after unused ids"] = {"vocab": {"<x>": size + 40}, "added": [added(size + 40, "<x>")]}
+    for first in (False, True):
+        for second in (False, True):
+            tokens = [added(size, "<x>", normalized=first), added(size + 1, "x><", normalized=second)]
+            edits[f"normalized {first} and {second}"] = {"added": tokens}
+    for id in (1e20, 97.5, 97.0, 2**32, -1):
+        edits[f"id {id}"] = {"vocab": {last: id}}
+        edits[f"added id {id}"] = {"added": [added(id, "<x>")]}
+    with tempfile.TemporaryDirectory() as folder:
+        path, text_path = pathlib.Path(folder) / "tokenizer.json", pathlib.Path(folder) / "text"
+        text = f"a<x><y <x>> {last}<x>a<x"
+        text_path.write_text(text, encoding="utf-8")
+        for name, edit in edits.items():
+            changed = json.loads(json.dumps(good))
+            changed["model"]["vocab"].update(edit.get("vocab", {}))
+            changed["added_tokens"] += edit.get("added", [])
+            path.write_text(json.dumps(changed), encoding="utf-8")
+            try:
+                expected = Tokenizer.from_file(str(path)).encode(text, add_special_tokens=False).ids
+            except Exception:  # the library's own kind is not public
+                expected = None
+            done = subprocess.run([tool, str(path), str(text_path)], capture_output=True, text=True)
+            got = [int(line) for line in done.stdout.split()] if done.returncode == 0 else None
+            if got != expected:
+                sys.exit(f"{name}: got {got or done.stderr}, expected {expected or 'a refusal'}")
+            print(f"{name}: " + ("the same ids" if expected else "refused by both"))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tool", required=True, help="path of the built encode_tool")
-    parser.add_argument("what", choices=["ids", "train", "stress"])
+    parser.add_argument("what", choices=["ids", "train", "stress", "edits"])
     parser.add_argument("arguments", nargs="+")
     options = parser.parse_args()
     first, rest = options.arguments[0], options.arguments[1:]
@@ -107,6 +150,8 @@ def main():
             compare(options.tool, first, text_path)
     elif options.what == "train":
         compare_training(options.tool, int(first), rest[0])
+    elif options.what == "edits":
+        compare_edits(options.tool, first)
     else:
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / "stress.txt"

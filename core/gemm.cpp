@@ -2,6 +2,8 @@
 #include "core/gemm.h"
 
 #include <cblas.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <limits>
@@ -24,8 +26,24 @@ constexpr int64_t kLeastRows = 24, kLeastCols = 32, kLeastDepth = 16, kPartDepth
 constexpr int64_t kSumGrain = int64_t{1} << 14;   // elements of C per chunk when parts are added
 constexpr int64_t kPackGrain = int64_t{1} << 16;  // elements of B per chunk when all of it is packed
 
+// OpenBLAS maps a buffer for each thread that multiplies, and where a limit on the address space refuses it one, it
+// asks again for ever.
+void check_room_for_buffers() {
+  constexpr size_t kBuffer = size_t{128} << 20;  // of OpenBLAS on x86-64, elsewhere less
+  rlimit limit{};
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
+  const size_t needed = kBuffer * static_cast<size_t>(num_threads());
+  void* room = mmap(nullptr, needed, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  BG_CHECK(room != MAP_FAILED, "memory", "the address space is too small for matrix products",
+           str("a limit of ", limit.rlim_cur >> 20, " MiB"),
+           str("room for another ", needed >> 20, " MiB, 128 for each thread"),
+           "a larger ulimit -v, or fewer --threads");
+  munmap(room, needed);
+}
+
 void hold_to_one_thread() {
   static const bool done = [] {
+    check_room_for_buffers();
     openblas_set_num_threads(1);
     return true;
   }();

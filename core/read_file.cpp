@@ -28,8 +28,6 @@ std::size_t largest(FileKind kind) {
       return 256 * kMiB;
     case FileKind::log:
       return 4 * kGiB;
-    case FileKind::drawing:
-      return kGiB;
     case FileKind::text:
     case FileKind::data:
       break;
@@ -38,10 +36,7 @@ std::size_t largest(FileKind kind) {
 }
 
 const char* kind_name(mode_t mode) {
-  return S_ISDIR(mode)    ? "a folder"
-         : S_ISFIFO(mode) ? "a pipe"
-         : S_ISSOCK(mode) ? "a socket"
-                          : "a device";
+  return S_ISDIR(mode) ? "a folder" : S_ISFIFO(mode) ? "a pipe" : S_ISSOCK(mode) ? "a socket" : "a device";
 }
 
 class Reader {

@@ -21,7 +21,6 @@ enum class FileKind {
   log,         ///< metrics.jsonl: at most 4 GiB; it may grow meanwhile, and is read as it was at first
   text,        ///< what is learned from; a pipe is read as well, up to 1 GiB, while something comes each minute
   data,        ///< tensors, arrays, token caches
-  drawing,     ///< what gnuplot writes: at most 1 GiB
 };
 
 /// The file could not be read, whatever is in it.

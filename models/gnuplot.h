@@ -5,8 +5,13 @@
 
 namespace bg {
 
-/// What gnuplot writes to standard output for this program, such as an SVG. Throws Error when gnuplot is not installed
-/// (naming the package) or refuses the program.
+/// A text as a string of gnuplot's, where no character is more than itself: those that may mean something to gnuplot
+/// are given by their numbers. Line breaks, other control characters and what is no UTF-8 are written out (\n, \xff).
+std::string gnuplot_string(const std::string& text);
+
+/// The SVG that gnuplot draws for this program, which sets the terminal. The settings of the user
+/// (start-up files, environment, locale) are left out; the program is in UTF-8. Throws Error when gnuplot is not
+/// installed (naming the package), refuses the program or gives less than a whole SVG.
 std::string gnuplot(const std::string& program);
 
 /// Throws as gnuplot() does where it is not installed: to be asked before long work, not after it.

@@ -5,6 +5,8 @@
 #include <limits>
 
 #include "core/format.h"
+#include "models/gnuplot.h"
+#include "models/unicode.h"
 
 namespace bg {
 namespace {
@@ -12,28 +14,21 @@ namespace {
 constexpr int kWidth = 420, kHeight = 270;  // small, so that letters stay readable on a phone
 constexpr size_t kCurvePoints = 150;
 
-// In single quotes gnuplot takes every character as it is.
-std::string in_quotes(const std::string& text) {
-  std::string out = "'";
-  for (const char c : text) out += c == '\'' ? std::string("''") : std::string(1, c);
-  return out + "'";
-}
-
 // The name of a series, which a browser shows on it. gnuplot keeps it only where it may hold mark-up, so that is
 // escaped.
 std::string titled(const std::string& name) {
   std::string plain;
-  for (const char c : name)
+  for (const char c : printable(name))
     plain += std::string_view("_^{}@&~\\").find(c) == std::string_view::npos ? std::string(1, c) : std::string{'\\', c};
-  return " title " + in_quotes(plain);
+  return " title " + gnuplot_string(plain);
 }
 
 std::string frame(const std::string& x, const std::string& y, int width = kWidth, int height = kHeight) {
   return formatted(
-      "set terminal svg size %d,%d dynamic standalone font 'sans-serif,13'\nset encoding utf8\n"
+      "set terminal svg size %d,%d dynamic standalone font 'sans-serif,13'\n"
       "set border 3\nset xtics nomirror scale 0.5\nset ytics nomirror scale 0.5\nset grid lt 1 lc rgb '#c0c0c0'\n"
       "unset key\nset rmargin 3\nset tmargin 1\nset xlabel %s\nset ylabel %s\n",
-      width, height, in_quotes(x).c_str(), in_quotes(y).c_str());
+      width, height, gnuplot_string(x).c_str(), gnuplot_string(y).c_str());
 }
 
 // The plot command over data blocks that come before it.
@@ -377,7 +372,7 @@ Plot attention_map_plot(const AttentionMaps& maps, size_t layer, size_t round) {
   for (size_t i = 0; i < n; ++i) {
     const std::string label = shortened(maps.tokens[i]);
     letters = std::max(letters, characters(label));
-    ticks += str(i ? ", " : "", in_quotes(label), " ", i);
+    ticks += str(i ? ", " : "", gnuplot_string(label), " ", i);
   }
   Series s;
   const std::string block = s.open();

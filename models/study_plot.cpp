@@ -6,6 +6,7 @@
 #include <map>
 
 #include "core/format.h"
+#include "models/gnuplot.h"
 #include "models/report_plots.h"
 #include "models/spread.h"
 
@@ -112,8 +113,10 @@ std::string end_panel(const Study& study) {
     }
     blocks +=
         formatted("$l%zu << END\n0 %zu\n%.6g %zu\nEND\n$e%zu << END\n", i, i, mean.mean(), i, i) + points + "END\n";
-    names += formatted("%s'%s, %.2f M' %zu", i ? ", " : "", row.name.c_str(),
-                       static_cast<double>(row.runs[0].results->parameters) / 1e6, i);
+    names += str(i ? ", " : "",
+                 gnuplot_string(formatted("%s, %.2f M", row.name.c_str(),
+                                          static_cast<double>(row.runs[0].results->parameters) / 1e6)),
+                 " ", i);
     plots += str(i ? ", " : "", "$l", i, " with lines ", line_style(i), ", $e", i, " with points pt 7 ps 0.7 lc rgb '",
                  series_style(i).color, "'");
   }

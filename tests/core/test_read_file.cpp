@@ -1,6 +1,4 @@
 // Reading files: all bytes, or one sentence that names the path and the reason; never a wait without an end.
-#include "core/read_file.h"
-
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -15,6 +13,7 @@
 #include "core/clock.h"
 #include "core/io/npy.h"
 #include "core/io/safetensors.h"
+#include "core/read_file.h"
 #include "core/temporary_folder.h"
 #include "tests/catch.h"
 #include "tests/match.h"
@@ -24,8 +23,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr FileKind kKinds[] = {FileKind::settings, FileKind::vocabulary, FileKind::log,
-                               FileKind::text,     FileKind::data,       FileKind::drawing};
+constexpr FileKind kKinds[] = {FileKind::settings, FileKind::vocabulary, FileKind::log, FileKind::text, FileKind::data};
 
 // Another program, until the end of the scope.
 template <class F>

@@ -32,17 +32,21 @@ sources 'std::(jthread|async|thread[^:a-z_])|pthread_create' core autograd nn mo
   outside 'core/parallel' | rule 'threads only in core/parallel'
 
 # A stream, a mapping or a library that opens files itself would wait for a pipe's writer, read a device without end, or
-# end the program when another one shortens the file. (/proc has no whole files; storage maps memory alone.)
+# end the program when another one shortens the file. (/proc has no whole files; storage and gemm map memory alone, and
+# gnuplot gets files in memory.)
 sources 'ifstream|[^_]fopen|freopen|istreambuf|zip_open ?\(|sys/mman\.h|mmap ?\(' core autograd nn models examples |
-  grep -v '/proc/self' | outside 'core/storage\.cpp:' | rule 'files are read by core/read_file'
+  grep -v '/proc/self' | outside '(core/(storage|gemm)|models/gnuplot)\.cpp:' | rule 'files are read by core/read_file'
 
 sources 'json::(parse|sax_parse|accept)\(' core autograd nn models examples |
   outside 'core/io/json\.cpp' | rule 'JSON is parsed only in core/io/json.cpp'
 
 # What is written elsewhere is half-written after a kill, and no test plants a full disk there.
 sources 'ofstream|std::fstream|creat(64)?\(|[^_]mkdir\(|create_director|copy_file|fs::(copy|rename|resize_file)|O_(WRONLY|RDWR)' \
-  core autograd nn models examples | grep -v '/proc/self' | outside 'core/(atomic_file|file_calls)\.' |
+  core autograd nn models examples | grep -v '/proc/self' | outside 'core/(atomic_file|file_calls)\.|examples/boostgrad/process\.cpp:' |
   rule 'files are written by core/atomic_file'
+# What reaches another program is quoted, and what comes back is checked, in one place. (The process starts itself.)
+sources 'std::system ?\(|popen ?\(|posix_spawn|[^a-z]exec(l|v|le|ve|lp|vp|vpe) ?\(' core autograd nn models examples |
+  outside 'models/gnuplot\.cpp:|examples/boostgrad/process\.cpp:' | rule 'programs are run by models/gnuplot.cpp'
 
 fast='-Ofast|-ffast-math|-funsafe-math-optimizations|-ffinite-math-only|-fassociative-math|-freciprocal-math'
 find . \( -name build -o -path ./tests/structure \) -prune -o \

@@ -5,6 +5,7 @@
 #include "models/bpe_trainer.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <queue>
 #include <unordered_map>
@@ -19,25 +20,34 @@ namespace {
 
 using WordCounts = std::unordered_map<std::string_view, int64_t>;
 
-constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
+constexpr std::size_t kPieceBytes = std::size_t{1} << 18;
 constexpr int64_t kMinCount = 2;  // a pair that occurs once teaches nothing
 constexpr int32_t kGap = -1;      // the slot between words
 constexpr int32_t kInside = -2;   // a slot that neither starts nor ends a token
 
-WordCounts count_distinct_words(std::string_view text) {
-  const std::vector<std::string_view> pieces = split_at_words(text, kPieceBytes);
+WordCounts count_distinct_words(std::string_view text, const OnProgress& progress) {
   std::vector<WordCounts> by_worker(static_cast<std::size_t>(num_threads()));
-  parallel_for(static_cast<int64_t>(pieces.size()), 1, [&](int64_t begin, int64_t end) {
-    WordCounts& counts = by_worker[static_cast<std::size_t>(worker_index())];
-    for (int64_t p = begin; p < end; ++p) {
-      const std::string_view piece = pieces[static_cast<std::size_t>(p)];
-      for (std::size_t i = 0; i < piece.size();) {
-        const std::size_t next = word_end(piece, i);
-        ++counts[piece.substr(i, next - i)];
-        i = next;
-      }
+  std::vector<std::string_view> pieces;
+  for (std::size_t done = 0; done < text.size();) {
+    report_progress(progress, "counting words", done, text.size());
+    pieces.clear();
+    while (pieces.size() < 2 * by_worker.size() && done < text.size()) {
+      const std::size_t end = piece_end(text, done, kPieceBytes);
+      pieces.push_back(text.substr(done, end - done));
+      done = end;
     }
-  });
+    parallel_for(static_cast<int64_t>(pieces.size()), 1, [&](int64_t begin, int64_t end) {
+      WordCounts& counts = by_worker[static_cast<std::size_t>(worker_index())];
+      for (int64_t p = begin; p < end; ++p) {
+        const std::string_view piece = pieces[static_cast<std::size_t>(p)];
+        for (std::size_t i = 0; i < piece.size();) {
+          const std::size_t next = word_end(piece, i);
+          ++counts[piece.substr(i, next - i)];
+          i = next;
+        }
+      }
+    });
+  }
   WordCounts total = std::move(by_worker.front());
   for (std::size_t w = 1; w < by_worker.size(); ++w) {
     for (const auto& [word, count] : by_worker[w]) total[word] += count;
@@ -48,14 +58,18 @@ WordCounts count_distinct_words(std::string_view text) {
 
 class Trainer {
  public:
-  explicit Trainer(const WordCounts& words) {
+  Trainer(const WordCounts& words, const OnProgress& progress) : progress_(progress) {
     for (const char byte : gpt2_byte_order()) add_token(std::string(1, byte));
     lay_out(words);
+    find_pairs();
     for (const auto& [key, pair] : pairs_) push(key, pair.count);
   }
 
   BpeModel run(int64_t vocab_size) {
+    const std::size_t first = model_.tokens.size();
     while (static_cast<int64_t>(model_.tokens.size()) < vocab_size && !heap_.empty()) {
+      report_progress(progress_, "learning merges", model_.tokens.size() - first,
+                      static_cast<std::size_t>(vocab_size) - first);
       const Candidate best = heap_.top();
       heap_.pop();
       const auto found = pairs_.find(best.key);
@@ -73,6 +87,24 @@ class Trainer {
   struct Pair {
     int64_t count = 0;
     std::vector<uint32_t> slots;  // first slots of its occurrences, with some that are gone by now
+  };
+  // The tokens on one side of a merge's occurrences: what the pair with each of them loses and the new pair gains.
+  struct Neighbours {
+    std::vector<int32_t> tokens;
+    std::vector<Pair> pairs;  // by token
+
+    Pair& operator[](int32_t token) { return pairs[static_cast<std::size_t>(token)]; }
+    void add(int32_t token, int64_t count, uint32_t slot) {
+      Pair& pair = (*this)[token];
+      if (pair.count == 0) tokens.push_back(token);
+      pair.count += count;
+      pair.slots.push_back(slot);
+    }
+    void clear(std::size_t vocab) {
+      for (const int32_t token : tokens) (*this)[token] = {};
+      tokens.clear();
+      pairs.resize(vocab);
+    }
   };
   struct Candidate {
     int64_t count;
@@ -101,21 +133,41 @@ class Trainer {
              str(slots, " bytes of them"), "less than 4 GiB", "train on a part of the text");
     slots_.reserve(slots);
     slots_.push_back(kGap);
+    std::array<int32_t, 256> id_of_byte{};
+    for (int32_t id = 0; id < 256; ++id) id_of_byte[static_cast<unsigned char>(model_.tokens[id][0])] = id;
     for (const auto& [word, count] : words) {
       word_starts_.push_back(static_cast<uint32_t>(slots_.size()));
       word_counts_.push_back(count);
-      for (const char byte : word) slots_.push_back(ids_.at(std::string(1, byte)));
+      for (const char byte : word) slots_.push_back(id_of_byte[static_cast<unsigned char>(byte)]);
       slots_.push_back(kGap);
-      for (std::size_t i = slots_.size() - 1 - word.size(); i + 2 < slots_.size(); ++i) {
-        add_occurrence(key_of(slots_[i], slots_[i + 1]), count, static_cast<uint32_t>(i));
-      }
     }
   }
 
-  void add_occurrence(uint64_t key, int64_t count, uint32_t slot) {
-    Pair& pair = pairs_[key];
-    pair.count += count;
-    pair.slots.push_back(slot);
+  // Calls f(left, right, slot, count) for every pair of the bytes, from left to right.
+  template <class F>
+  void for_each_first_pair(std::string_view what, F&& f) const {
+    for (std::size_t w = 0; w < word_starts_.size(); ++w) {
+      if (w % 1024 == 0) report_progress(progress_, what, w, word_starts_.size());
+      for (uint32_t i = word_starts_[w]; slots_[i + 1] != kGap; ++i) f(slots_[i], slots_[i + 1], i, word_counts_[w]);
+    }
+  }
+
+  // Counts before it stores: of a large text there are too many occurrences for lists that double as they grow.
+  void find_pairs() {
+    const auto index = [](int32_t left, int32_t right) { return static_cast<std::size_t>(256 * left + right); };
+    std::vector<Pair> table(256 * 256);
+    std::vector<uint32_t> occurrences(table.size());
+    for_each_first_pair("counting pairs", [&](int32_t left, int32_t right, uint32_t, int64_t count) {
+      table[index(left, right)].count += count;
+      ++occurrences[index(left, right)];
+    });
+    for (std::size_t i = 0; i < table.size(); ++i) table[i].slots.reserve(occurrences[i]);
+    for_each_first_pair("listing pairs", [&](int32_t left, int32_t right, uint32_t slot, int64_t) {
+      table[index(left, right)].slots.push_back(slot);
+    });
+    for (int32_t left = 0; left < 256; ++left)
+      for (int32_t right = 0; right < 256; ++right)
+        if (Pair& pair = table[index(left, right)]; pair.count > 0) pairs_[key_of(left, right)] = std::move(pair);
   }
 
   void push(uint64_t key, int64_t count) {
@@ -131,15 +183,21 @@ class Trainer {
     const auto left = static_cast<int32_t>(key >> 32), right = static_cast<int32_t>(key);
     auto node = pairs_.extract(key);
     std::vector<uint32_t>& occurrences = node.mapped().slots;
-    std::sort(occurrences.begin(), occurrences.end());  // left to right, as the encoder merges: aaa -> aa a
+    if (!std::is_sorted(occurrences.begin(), occurrences.end()))
+      std::sort(occurrences.begin(), occurrences.end());  // left to right, as the encoder merges: aaa -> aa a
     const int32_t merged = add_token(model_.tokens[left] + model_.tokens[right]);
     if (applied_.insert(key).second) model_.merges.push_back({left, right});
 
-    grown_.clear();
+    before_.clear(model_.tokens.size());
+    after_.clear(model_.tokens.size());
     for (const uint32_t slot : occurrences) merge_at(slot, left, right, merged);
-    std::sort(grown_.begin(), grown_.end());
-    grown_.erase(std::unique(grown_.begin(), grown_.end()), grown_.end());
-    for (const uint64_t grown : grown_) push(grown, pairs_.at(grown).count);
+    // What is gained comes first: of aaaa, the second merge of a a takes apart what the first has made.
+    for (const int32_t id : before_.tokens) gain(key_of(id, merged), before_[id]);
+    for (const int32_t id : after_.tokens) gain(key_of(merged, id), after_[id]);
+    for (const int32_t id : before_.tokens) lose(key_of(id, left), before_[id].count);
+    for (const int32_t id : after_.tokens) lose(key_of(right, id), after_[id].count);
+    for (const int32_t id : before_.tokens) push(key_of(id, merged), pairs_.at(key_of(id, merged)).count);
+    for (const int32_t id : after_.tokens) push(key_of(merged, id), pairs_.at(key_of(merged, id)).count);
   }
 
   void merge_at(uint32_t slot, int32_t left, int32_t right, int32_t merged) {
@@ -148,26 +206,24 @@ class Trainer {
     if (slots_[middle] != right) return;
     const uint32_t end = middle + length_[right];
     const int64_t count = count_of_word_at(slot);
-    if (const int32_t before = slots_[slot - 1]; before != kGap) {
-      lose(key_of(before, left), count);
-      gain(key_of(before, merged), count, slot - length_[before]);
-    }
-    if (const int32_t after = slots_[end]; after != kGap) {
-      lose(key_of(right, after), count);
-      gain(key_of(merged, after), count, slot);
-    }
+    if (const int32_t before = slots_[slot - 1]; before != kGap) before_.add(before, count, slot - length_[before]);
+    if (const int32_t after = slots_[end]; after != kGap) after_.add(after, count, slot);
     slots_[middle - 1] = slots_[middle] = kInside;
     slots_[slot] = slots_[end - 1] = merged;
+  }
+
+  void gain(uint64_t key, Pair& change) {
+    Pair& pair = pairs_[key];
+    pair.count += change.count;
+    if (pair.slots.empty())
+      pair.slots = std::move(change.slots);
+    else
+      pair.slots.insert(pair.slots.end(), change.slots.begin(), change.slots.end());
   }
 
   void lose(uint64_t key, int64_t count) {
     const auto found = pairs_.find(key);
     if (found != pairs_.end()) found->second.count -= count;  // the pair being merged is no longer there
-  }
-
-  void gain(uint64_t key, int64_t count, uint32_t slot) {
-    add_occurrence(key, count, slot);
-    grown_.push_back(key);
   }
 
   BpeModel model_;
@@ -179,7 +235,8 @@ class Trainer {
   std::unordered_map<uint64_t, Pair> pairs_;
   std::unordered_set<uint64_t> applied_;
   std::priority_queue<Candidate> heap_;
-  std::vector<uint64_t> grown_;  // pairs that gained occurrences in the current merge
+  Neighbours before_, after_;  // of the current merge
+  const OnProgress& progress_;
 };
 
 }  // namespace
@@ -199,10 +256,10 @@ const std::string& gpt2_byte_order() {
   return order;
 }
 
-BpeModel train_bpe(std::string_view text, int64_t vocab_size) {
+BpeModel train_bpe(std::string_view text, int64_t vocab_size, const OnProgress& progress) {
   BG_CHECK(vocab_size >= 256 && vocab_size <= std::numeric_limits<int32_t>::max(), "tokenizer", "bad vocabulary size",
            str(vocab_size), "at least 256, one for each byte");
-  return Trainer(count_distinct_words(text)).run(vocab_size);
+  return Trainer(count_distinct_words(text, progress), progress).run(vocab_size);
 }
 
 }  // namespace bg

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "models/on_progress.h"
+
 namespace bg {
 
 /// One merge: two neighbouring tokens become one.
@@ -26,7 +28,8 @@ const std::string& gpt2_byte_order();
 
 /// Starts from the 256 bytes and merges, until there are vocab_size tokens, the pair that occurs most often; among
 /// equally frequent pairs the one with the smallest left id, then the smallest right id. Stops early when no pair
-/// occurs twice. The result depends on the text alone, not on threads. `text` must be valid UTF-8.
-BpeModel train_bpe(std::string_view text, int64_t vocab_size);
+/// occurs twice. The result depends on the text alone, not on threads. `text` must be valid UTF-8. Takes 8
+/// bytes for each byte of the distinct words.
+BpeModel train_bpe(std::string_view text, int64_t vocab_size, const OnProgress& progress = {});
 
 }  // namespace bg

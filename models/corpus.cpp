@@ -1,6 +1,7 @@
 // Loading and dividing text.
 #include "models/corpus.h"
 
+#include <algorithm>
 #include <string>
 
 #include "core/error.h"
@@ -37,12 +38,29 @@ Corpus load_folder(const fs::path& folder) {
   return corpus;
 }
 
+// UTF-16 without a byte-order mark passes for UTF-8 where its characters are Latin, Greek or Cyrillic: with a control
+// character, mostly zero, in every second place.
+void check_not_utf16(std::string_view text, const fs::path& path) {
+  constexpr std::size_t kLooked = std::size_t{1} << 16;
+  const std::size_t size = std::min(text.size(), kLooked);
+  std::size_t controls[2] = {};
+  for (std::size_t i = 0; i < size; ++i)
+    controls[i % 2] +=
+        static_cast<unsigned char>(text[i]) < ' ' && std::string_view("\t\n\f\r").find(text[i]) == text.npos;
+  for (const std::size_t place : {0, 1}) {
+    if (4 * controls[place] <= size || 2 * controls[1 - place] > controls[place]) continue;
+    fail("corpus", str(path.string(), " looks like UTF-16"), "control characters in every second place", "UTF-8 text",
+         str("iconv -f utf-16", place == 1 ? "le" : "be", " -t utf-8"));
+  }
+}
+
 }  // namespace
 
 Text load_text(const fs::path& path) {
   const auto text = std::make_shared<const std::string>(read_file(path, FileKind::text));
   BG_CHECK(!text->empty(), "corpus", str(path.string(), " is empty"), "", "some text");
   check_utf8(*text, path.string());
+  check_not_utf16(*text, path);
   return text;
 }
 

@@ -14,6 +14,7 @@
 #include "core/temporary_folder.h"
 #include "models/flops.h"
 #include "models/footprint.h"
+#include "models/new_files.h"
 #include "models/run_folder.h"
 #include "models/spread.h"
 
@@ -139,7 +140,8 @@ bool before(const std::string& a, const std::string& b) {
   return rank(a) < rank(b);
 }
 
-// A folder in which a training was begun, and nothing else, is none yet; one that holds more has lost its configuration.
+// A folder in which a training was begun, and nothing else, is none yet; one that holds more has lost its
+// configuration.
 bool holds_run(const fs::path& folder) {
   if (is_run(folder)) return true;
   for (const char* part : {"metrics.jsonl", "results.json", "model.safetensors"})
@@ -270,7 +272,7 @@ std::unique_ptr<Tokenizer> shared_tokenizer(const StudyOptions& o, const Corpus&
     }
   if (!tokenizer) {
     progress.say(str("tokenizer ", o.train.tokenizer, " of ", corpus.train.size(), " bytes"));
-    tokenizer = make_tokenizer(o.train.tokenizer, corpus.train);
+    tokenizer = make_tokenizer(o.train.tokenizer, corpus.train, while_preparing(progress));
   }
   tokenizer->save(made);
   write_file_atomically(what, from.dump() + "\n");
@@ -334,7 +336,7 @@ void check_distinct(const std::vector<std::string>& models, const TransformerCon
 
 }  // namespace
 
-bool run_study(const StudyOptions& o, const TrainProgress& progress) {
+bool run_study(const StudyOptions& o, const TrainProgress& progress) try {
   for (const auto& [option, empty] : {std::pair("--models", o.models.empty()), {"--seeds", o.seeds.empty()}})
     if (empty) fail<UsageError>("study", str("no ", option), "an empty list", "at least one");
   check_lists(o.models, o.seeds);
@@ -346,11 +348,15 @@ bool run_study(const StudyOptions& o, const TrainProgress& progress) {
   }
   std::optional<FolderLock> lock;
   std::vector<Planned> runs;
+  NewFiles new_files;  // of a study that has not begun
   {
     const Corpus corpus = load_corpus(o.train.data);
     const json text = text_facts(corpus);
+    new_files.add_folder(o.out);
     make_folders(o.out);
     lock.emplace(o.out);
+    new_files.add_files(o.out, {"shared", "shared/tokenizer.json", "shared/made_from.json", "shared/cache",
+                                "shared/cache/train.tokens", "shared/cache/valid.tokens", "shared/cache/test.tokens"});
     const int64_t vocab = shared_tokenizer(o, corpus, text, progress)->vocab_size();
     runs = plan(o, text, vocab, progress);
   }
@@ -381,10 +387,12 @@ bool run_study(const StudyOptions& o, const TrainProgress& progress) {
     };
     try {
       const bool interrupted = train(run.options, run.folder, is_run(run.folder), of_run, o.out / "shared").interrupted;
-      if (interrupted || (progress.stop() && i + 1 < runs.size())) return false;
+      if (is_run(run.folder)) new_files.keep();
+      if (interrupted || (progress.stop(0) && i + 1 < runs.size())) return false;
     } catch (const UsageError&) {
       throw;
     } catch (const Error& e) {  // such as a loss that is not finite: the others can still be trained
+      if (is_run(run.folder)) new_files.keep();
       progress.say(str(label, " failed: ", e.what()));
       failures.push_back(str(run.folder.filename().string(), ": ", e.what()));
     }
@@ -392,6 +400,8 @@ bool run_study(const StudyOptions& o, const TrainProgress& progress) {
   BG_CHECK(failures.empty(), "study", str(failures.size(), " of ", runs.size(), " runs failed"), failures[0], "",
            failures.size() < runs.size() ? "--table-only for those that are done" : "");
   return true;
+} catch (const Interrupted&) {
+  return false;
 }
 
 // -- Timing -----------------------------------------------------------------------------------------------------------
@@ -669,11 +679,10 @@ RunCheck check_run(const fs::path& folder, int64_t steps, const std::string& dat
                      str(o.data, " ", now.dump()), log.text.dump(), "--data with the text of the run");
   const TemporaryFolder scratch;
   TrainProgress of_run = progress;
-  int64_t done = 0;
-  of_run.stop = [&] { return ++done >= steps || progress.stop(); };  // asked once after each step
-  train(o, scratch.path(), false, of_run);
-  const std::vector<CurvePoint> now = read_curve(scratch.path());  // every step, from 1
+  of_run.stop = [&](int64_t done) { return done >= steps || progress.stop(done); };
   RunCheck check;
+  if (train(o, scratch.path(), false, of_run).steps == 0) return check;  // interrupted
+  const std::vector<CurvePoint> now = read_curve(scratch.path());        // every step, from 1
   check.other_build = build_difference(log.build);
   check.steps = std::min(steps, static_cast<int64_t>(now.size()));
   for (const CurvePoint& p : log.curve) {

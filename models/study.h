@@ -38,7 +38,7 @@ struct StudyOptions {
 
 /// Trains what is not finished yet, model by model for each seed, and completes missing results. Everything that can be
 /// refused is refused before anything is trained: a run of other options or another text (UsageError). False when
-/// progress.stop ended it, at a checkpoint.
+/// progress.stop ended it; what was trained until then is kept.
 bool run_study(const StudyOptions& options, const TrainProgress& progress);
 
 struct Timing {

@@ -14,7 +14,7 @@
 namespace bg {
 namespace {
 
-constexpr std::size_t kPartBytes = std::size_t{32} << 20;  // text that is encoded at a time
+constexpr std::size_t kPartBytes = std::size_t{8} << 20;  // text that is encoded at a time, within a second
 constexpr int64_t kNarrowVocab = 65536;
 
 // At the end of the file, because count and checksum are known last and the ids are written as they come.
@@ -47,25 +47,29 @@ std::string pack_as(const std::vector<int32_t>& ids) {
 
 // Encodes part after part and hands on the packed ids.
 void encode_in_parts(std::string_view text, const Tokenizer& tokenizer,
-                     const std::function<void(std::string_view)>& sink) {
-  for (const std::string_view part : split_at_words(text, kPartBytes)) {
+                     const std::function<void(std::string_view)>& sink, const OnProgress& progress = {}) {
+  for (std::size_t begin = 0, end; begin < text.size(); begin = end) {
+    report_progress(progress, "encoding the text", begin, text.size());
+    end = piece_end(text, begin, kPartBytes);
+    const std::string_view part = text.substr(begin, end - begin);
     const std::vector<int32_t> ids = tokenizer.encode(part);
     sink(bytes_per_id(tokenizer.vocab_size()) == 2 ? pack_as<uint16_t>(ids) : pack_as<uint32_t>(ids));
   }
 }
 
 void write_cache(const std::filesystem::path& path, std::string_view text, const Tokenizer& tokenizer,
-                 uint64_t fingerprint) {
+                 uint64_t fingerprint, const OnProgress& progress) {
   Trailer trailer;
   trailer.vocab_size = static_cast<uint64_t>(tokenizer.vocab_size());
   trailer.fingerprint = fingerprint;
   trailer.ids_checksum = hash_bytes({});
   AtomicFile file(path);
-  encode_in_parts(text, tokenizer, [&](std::string_view bytes) {
+  const auto sink = [&](std::string_view bytes) {
     file.write(bytes);
     trailer.count += bytes.size() / bytes_per_id(tokenizer.vocab_size());
     trailer.ids_checksum = hash_bytes(bytes, trailer.ids_checksum);
-  });
+  };
+  encode_in_parts(text, tokenizer, sink, progress);
   trailer.checksum = trailer.expected_checksum();
   file.write(&trailer, sizeof trailer);
   file.commit();
@@ -80,12 +84,13 @@ TokenStream::TokenStream(std::string_view text, const Tokenizer& tokenizer) {
   owner_ = std::move(bytes);
 }
 
-TokenStream TokenStream::cached(const std::filesystem::path& path, std::string_view text, const Tokenizer& tokenizer) {
+TokenStream TokenStream::cached(const std::filesystem::path& path, std::string_view text, const Tokenizer& tokenizer,
+                                const OnProgress& progress) {
   const uint64_t fingerprint = hash_bytes(text, tokenizer.fingerprint());
   TokenStream stream;
   stream.reused_ = load(path, tokenizer.vocab_size(), fingerprint, stream);
   if (stream.reused_) return stream;
-  write_cache(path, text, tokenizer, fingerprint);
+  write_cache(path, text, tokenizer, fingerprint, progress);
   const bool whole = load(path, tokenizer.vocab_size(), fingerprint, stream);
   BG_CHECK(whole, "corpus", str("the token cache ", path.string(), " is damaged although it was just written"), "", "",
            "check the disk, or use another folder");

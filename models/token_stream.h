@@ -8,6 +8,7 @@
 #include <span>
 #include <string_view>
 
+#include "models/on_progress.h"
 #include "models/tokenizer.h"
 
 namespace bg {
@@ -23,9 +24,10 @@ class TokenStream {
   TokenStream(std::string_view text, const Tokenizer& tokenizer);
 
   /// Uses the cache file `path` if it is whole and was made from this text and tokenizer; otherwise encodes the text
-  /// and (re)places the file atomically. Encoding holds a part of the text at a time, so memory stays bounded for any
-  /// text. Throws Error when the file cannot be written; its folder must exist.
-  static TokenStream cached(const std::filesystem::path& path, std::string_view text, const Tokenizer& tokenizer);
+  /// and (re)places the file atomically, with `progress`. Encoding holds a part of the text at a time, so memory stays
+  /// bounded for any text. Throws Error when the file cannot be written; its folder must exist.
+  static TokenStream cached(const std::filesystem::path& path, std::string_view text, const Tokenizer& tokenizer,
+                            const OnProgress& progress = {});
 
   std::size_t size() const { return size_; }
   int64_t vocab_size() const { return vocab_size_; }

@@ -108,9 +108,9 @@ BpeTokenizer::BpeTokenizer(BpeModel model, std::vector<AddedToken> added)
   }
 }
 
-BpeTokenizer BpeTokenizer::train(std::string_view text, int64_t vocab_size) {
+BpeTokenizer BpeTokenizer::train(std::string_view text, int64_t vocab_size, const OnProgress& progress) {
   check_utf8(text, "the text to learn from");
-  return BpeTokenizer(train_bpe(text, vocab_size));
+  return BpeTokenizer(train_bpe(text, vocab_size, progress));
 }
 
 std::string BpeTokenizer::describe() const {
@@ -288,7 +288,7 @@ std::vector<int32_t> BpeTokenizer::encode_valid(std::string_view text) const {
 
 // ---- the option
 
-std::unique_ptr<Tokenizer> make_tokenizer(std::string_view spec, std::string_view text) {
+std::unique_ptr<Tokenizer> make_tokenizer(std::string_view spec, std::string_view text, const OnProgress& progress) {
   if (spec == "byte") return std::make_unique<ByteTokenizer>();
   if (spec.starts_with("bpe:")) {
     const std::string_view digits = spec.substr(4);
@@ -298,7 +298,7 @@ std::unique_ptr<Tokenizer> make_tokenizer(std::string_view spec, std::string_vie
       fail<UsageError>("tokenizer", "bad vocabulary size", spec,
                        str("bpe:SIZE with SIZE from ", kMinBpeSize, " to ", kMaxBpeSize), "bpe:4096");
     }
-    return std::make_unique<BpeTokenizer>(BpeTokenizer::train(text, size));
+    return std::make_unique<BpeTokenizer>(BpeTokenizer::train(text, size, progress));
   }
   if (!std::filesystem::exists(spec)) {
     fail<UsageError>("tokenizer", "no such kind and no such file", spec,

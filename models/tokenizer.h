@@ -80,7 +80,7 @@ class BpeTokenizer : public Tokenizer {
   explicit BpeTokenizer(BpeModel model, std::vector<AddedToken> added = {});
 
   /// Learns up to vocab_size tokens (see train_bpe, also for when there are fewer).
-  static BpeTokenizer train(std::string_view text, int64_t vocab_size);
+  static BpeTokenizer train(std::string_view text, int64_t vocab_size, const OnProgress& progress = {});
 
   int64_t vocab_size() const override { return static_cast<int64_t>(model_.tokens.size()); }
   std::string describe() const override;
@@ -106,6 +106,7 @@ class BpeTokenizer : public Tokenizer {
 
 /// The tokenizer that the option --tokenizer names: `byte`, `bpe:SIZE` (trained on `text`), or the path of a
 /// tokenizer.json. Throws UsageError when it is none of these or SIZE is out of range.
-std::unique_ptr<Tokenizer> make_tokenizer(std::string_view spec, std::string_view text);
+std::unique_ptr<Tokenizer> make_tokenizer(std::string_view spec, std::string_view text,
+                                          const OnProgress& progress = {});
 
 }  // namespace bg

@@ -17,6 +17,7 @@
 #include "core/tensor_ops.h"
 #include "models/checkpoint.h"
 #include "models/footprint.h"
+#include "models/new_files.h"
 #include "models/run_folder.h"
 #include "models/run_log.h"
 #include "models/unicode.h"
@@ -122,6 +123,13 @@ std::string TrainState::text() const {
              all_seconds_left ? str(" of ", duration_text(*all_seconds_left), " for all") : "");
 }
 
+OnProgress while_preparing(const TrainProgress& progress) {
+  return [&progress](std::string_view what, double share) {
+    progress.preparing(what, share);
+    if (progress.stop(0)) throw Interrupted();
+  };
+}
+
 // -- Evaluation -------------------------------------------------------------------------------------------------------
 
 double Evaluation::token_ppl() const { return std::exp(loss); }
@@ -197,9 +205,7 @@ Evaluation evaluate(Transformer& model, const TokenStream& tokens, const Tokeniz
 
 // -- Run folders ------------------------------------------------------------------------------------------------------
 
-bool is_run(const fs::path& folder) {
-  return is_there(folder / "config.json");
-}
+bool is_run(const fs::path& folder) { return is_there(folder / "config.json"); }
 
 namespace {
 
@@ -344,14 +350,17 @@ class Training {
   Training(const TrainOptions& given, fs::path out, bool resume, const TrainProgress& progress, const fs::path& shared)
       : o_(given), out_(std::move(out)), progress_(progress), checkpoints_(out_ / "checkpoints") {
     if (resume && is_run(out_)) check_text_is_there(o_.data, out_);
+    const OnProgress preparing = while_preparing(progress_);
+    preparing("reading the text", 0);
     texts_ = load_corpus(o_.data);
+    preparing("reading the text", 1);
     open_folder(resume);
     check_same_text();
-    open_tokenizer(shared);
+    open_tokenizer(shared, preparing);
     const fs::path cache = (shared.empty() ? out_ : shared) / "cache";
     make_folders(cache);
     auto tokens = [&](const char* name, std::string_view text) {
-      return std::make_unique<TokenStream>(TokenStream::cached(cache / name, text, *tokenizer_));
+      return std::make_unique<TokenStream>(TokenStream::cached(cache / name, text, *tokenizer_, preparing));
     };
     train_ = tokens("train.tokens", texts_.train);
     valid_ = tokens("valid.tokens", texts_.valid);
@@ -422,7 +431,7 @@ class Training {
         row["val_loss"] = validate();
       }
       folder_->log(row);
-      result_.interrupted = step_ < total_ && progress_.stop();
+      result_.interrupted = step_ < total_ && progress_.stop(step_);
       if (step_ % o_.save_every == 0 || step_ == total_ || result_.interrupted) {
         check_weights();
         folder_->flush_log();
@@ -447,8 +456,12 @@ class Training {
     std::error_code ignored;
     if (fs::exists(out_, ignored) && !fs::is_directory(out_, ignored))
       fail<UsageError>("train", "--out is not a folder", out_.string(), "a folder, existing or new");
+    new_files_.add_folder(out_);
     folder_ = std::make_unique<RunFolder>(out_);
     const bool exists = is_run(out_);
+    if (!exists)
+      new_files_.add_files(
+          out_, {"tokenizer.json", "cache", "cache/train.tokens", "cache/valid.tokens", "cache/test.tokens"});
     if (exists && !resume)
       fail<UsageError>("train", "the folder already holds a run", out_.string(), "a new folder",
                        "--resume, or another --out");
@@ -472,8 +485,8 @@ class Training {
   void check_length(const char* which, const TokenStream& tokens) const {
     const int64_t size = static_cast<int64_t>(tokens.size()), least = o_.window == Window::t ? o_.model.seq_len : 2;
     if (size < least)
-      fail<UsageError>("train", str("the ", which, " text is too short"), str(size, " tokens"), str("at least ", least),
-                       "a longer text or a shorter --seq-len");
+      fail("train", str("the ", which, " text is too short"), str(size, " tokens"), str("at least ", least),
+           "a longer text or a shorter --seq-len");
   }
 
   void check_same_text() const {
@@ -485,13 +498,13 @@ class Training {
   }
 
   // The tokenizer is made once and kept with the run.
-  void open_tokenizer(const fs::path& shared) {
+  void open_tokenizer(const fs::path& shared, const OnProgress& preparing) {
     if (is_run(out_)) {
       tokenizer_ = run_tokenizer(out_);
     } else {
       const fs::path made = shared / "tokenizer.json";
-      tokenizer_ =
-          !shared.empty() && is_there(made) ? Tokenizer::load(made) : make_tokenizer(o_.tokenizer, texts_.train);
+      tokenizer_ = !shared.empty() && is_there(made) ? Tokenizer::load(made)
+                                                     : make_tokenizer(o_.tokenizer, texts_.train, preparing);
       tokenizer_->save(out_ / "tokenizer.json");
     }
     o_.model.vocab = tokenizer_->vocab_size();
@@ -499,13 +512,14 @@ class Training {
   }
 
   // Comes after all that can be refused: a folder that has a config.json is a run that can go on.
-  void write_config() const {
+  void write_config() {
+    new_files_.keep();  // also where this fails: config.json may be there by then
     write_file_atomically(folder_->to_write("config.json"), json{{"options", o_.to_json()},
-                                                     {"text", text_facts(texts_)},
-                                                     {"tokenizer", tokenizer_facts(*tokenizer_)},
-                                                     {"build", build_facts()}}
-                                                        .dump(2) +
-                                                    "\n");
+                                                                 {"text", text_facts(texts_)},
+                                                                 {"tokenizer", tokenizer_facts(*tokenizer_)},
+                                                                 {"build", build_facts()}}
+                                                                    .dump(2) +
+                                                                "\n");
   }
 
   void restore() {
@@ -670,6 +684,7 @@ class Training {
   fs::path out_;
   const TrainProgress& progress_;
   CheckpointFolder checkpoints_;
+  NewFiles new_files_;  // of a run that has not begun
   std::unique_ptr<RunFolder> folder_;
   std::string kept_log_;  // the steps that a run which goes on has logged
   Corpus texts_;
@@ -689,7 +704,13 @@ class Training {
 TrainResult train(const TrainOptions& options, const fs::path& out, bool resume, const TrainProgress& progress,
                   const fs::path& shared) {
   options.validate();
-  return Training(options, out, resume, progress, shared).run();
+  try {
+    return Training(options, out, resume, progress, shared).run();
+  } catch (const Interrupted&) {
+    TrainResult nothing;
+    nothing.interrupted = true;
+    return nothing;
+  }
 }
 
 }  // namespace bg

@@ -15,6 +15,7 @@
 
 #include "models/batches.h"
 #include "models/corpus.h"
+#include "models/on_progress.h"
 #include "models/tokenizer.h"
 #include "models/transformer.h"
 #include "nn/schedule.h"
@@ -83,7 +84,7 @@ struct TrainResult {
   int64_t best_step = 0, parameters = 0;
   double test_loss = -1;                 ///< of the best weights; negative without a test text
   double seconds = 0, tokens_per_s = 0;  ///< all of it; the speed of training steps alone
-  bool interrupted = false;              ///< stopped before the last step, with a checkpoint of the step reached
+  bool interrupted = false;              ///< stopped before the last step, with a checkpoint, unless at step 0
 };
 
 /// Where a running training is.
@@ -105,9 +106,19 @@ std::string duration_text(double seconds);
 /// Reports of a running training, for people, or nothing.
 struct TrainProgress {
   std::function<void(const std::string&)> say = [](const std::string&) {};  ///< events: resumed, saved, warnings
+  /// Before the first step: what is being done, and the share of it that is done, 0 to 1.
+  OnProgress preparing = [](std::string_view, double) {};
   std::function<void(const TrainState&)> state = [](const TrainState&) {};  ///< after each step, and before validations
-  std::function<bool()> stop = [] { return false; };  ///< asked after each step: checkpoint now and end?
+  /// End now, after so many steps, with a checkpoint? Called after each step and, with 0, all along before the first.
+  std::function<bool(int64_t steps)> stop = [](int64_t) { return false; };
 };
+
+/// Thrown out of a preparation that `stop` has ended. It is no error, and not to be caught as one.
+struct Interrupted {};
+
+/// For the phases before the first step: reports them to `progress`, which must live as long, and throws Interrupted
+/// when its `stop` says so.
+OnProgress while_preparing(const TrainProgress& progress);
 
 /// Trains into folder `out`. Without `resume` the folder must not hold a run; with it, training goes on from the newest
 /// good checkpoint, or from step 0 (and says so) when there is none. Throws Error when a loss is not finite, naming the

@@ -1,6 +1,7 @@
 // boostgrad study: grids of language models, and whether their runs can be repeated.
 #include <cstdio>
 #include <iostream>
+#include <set>
 
 #include "core/atomic_file.h"
 #include "core/storage.h"
@@ -29,7 +30,7 @@ struct LmFlags {
 
 // Training steps of all models in turns: what else the machine does then meets all of them alike. Nothing when `stop`
 // ended it.
-std::optional<StudyTiming> measure_in_turns(const Study& study, const std::function<bool()>& stop) {
+std::optional<StudyTiming> measure_in_turns(const Study& study, const std::function<bool(int64_t)>& stop) {
   constexpr int kWarmUp = 2, kRounds = 7;
   std::vector<std::unique_ptr<bench::TrainStep>> steps;
   std::vector<std::vector<double>> seconds(study.rows.size());
@@ -39,7 +40,7 @@ std::optional<StudyTiming> measure_in_turns(const Study& study, const std::funct
   for (const StudyRow& row : study.rows) {
     const size_t before = memory_stats().live_bytes;
     reset_peak_bytes();
-    if (stop()) return {};
+    if (stop(0)) return {};
     steps.push_back(std::make_unique<bench::TrainStep>(row.config, study.batch_size));
     for (int i = 0; i < kWarmUp; ++i) steps.back()->run();
     timing.models[row.name] = {row.config, {0, static_cast<int64_t>(memory_stats().peak_bytes - before)}};
@@ -47,7 +48,7 @@ std::optional<StudyTiming> measure_in_turns(const Study& study, const std::funct
   for (int round = 0; round < kRounds; ++round) {
     std::fprintf(stderr, "step times, round %d of %d\n", round + 1, kRounds);
     for (size_t i = 0; i < steps.size(); ++i) {
-      if (stop()) return {};
+      if (stop(0)) return {};
       seconds[i].push_back(steps[i]->run().total());
     }
   }
@@ -59,7 +60,7 @@ std::optional<StudyTiming> measure_in_turns(const Study& study, const std::funct
 int interrupted(const char* what) {
   const std::string text = error_text("study", what, {}, {}, "the same command again");
   std::fprintf(stderr, "boostgrad: %s\n", text.c_str());
-  return kInterruptedCode;
+  return interrupted_code();
 }
 
 int run_lm(const LmFlags& f) {
@@ -83,7 +84,7 @@ int run_lm(const LmFlags& f) {
     o.out = f.out;
     const bool done = run_study(o, progress);
     end_progress_line();
-    if (!done) return interrupted("interrupted, with a checkpoint");
+    if (!done) return interrupted("interrupted: what was trained is kept");
   }
   const std::vector<std::string> models = f.table_only || !f.models.empty() ? f.models : StudyOptions().models;
   const std::vector<uint64_t> seeds = f.table_only || !f.seeds.empty() ? f.seeds : StudyOptions().seeds;
@@ -113,6 +114,15 @@ int run_lm(const LmFlags& f) {
   return 0;
 }
 
+// A table of what is there takes no options of a training.
+void check_trains_nothing(const CLI::App& app) {
+  const std::set<std::string> used{"--out",    "--models",    "--seeds", "--data", "--table-only",
+                                   "--timing", "--no-timing", "--svg",   "--json", "--threads"};
+  for (const CLI::Option* option : app.get_options())
+    if (option->count() > 0 && !used.contains(option->get_name()))
+      fail<UsageError>("study", "--table-only trains nothing", option->get_name(), "none of the options of a training");
+}
+
 Command::Run set_up_lm(CLI::App& app) {
   auto f = std::make_shared<LmFlags>();
   app.add_option("--out", f->out, "folder of the study, with a run folder for each model and seed")->required();
@@ -132,7 +142,10 @@ Command::Run set_up_lm(CLI::App& app) {
   app.add_option("--svg", f->svg, "also draw curves and final perplexities into this file (with gnuplot)")
       ->type_name("FILE");
   f->common.add(app);
-  return [f] { return run_lm(*f); };
+  return [f, &app] {
+    if (f->table_only) check_trains_nothing(app);
+    return run_lm(*f);
+  };
 }
 
 // -- study check ------------------------------------------------------------------------------------------------------
@@ -145,8 +158,10 @@ struct CheckFlags {
 
 int run_check(const CheckFlags& f) {
   f.common.apply();
-  const RunCheck c = check_run(f.run, f.steps, f.data, terminal_progress());
+  const TrainProgress progress = terminal_progress();
+  const RunCheck c = check_run(f.run, f.steps, f.data, progress);
   end_progress_line();
+  if (progress.stop(c.steps)) return interrupted("interrupted before the comparison was done");
   const bool same = c.first_different == 0;
   if (f.common.json) {
     nlohmann::ordered_json j{{"run", f.run}, {"steps", c.steps}, {"compared", c.compared}, {"equal", same}};

@@ -35,10 +35,15 @@ int run(const Flags& f) {
   const TrainResult r = train(o, f.out, f.resume, terminal_progress());
   end_progress_line();
   if (r.interrupted) {
-    const std::string text = error_text("train", str("interrupted after step ", r.steps, ", which a checkpoint keeps"),
-                                        {}, {}, str("boostgrad train --out ", shell_word(f.out), " --resume"));
+    const std::string again = str("boostgrad train --out ", shell_word(f.out), " --resume");
+    const std::string text =
+        r.steps > 0
+            ? error_text("train", str("interrupted after step ", r.steps, ", which a checkpoint keeps"), {}, {}, again)
+        : is_run(f.out) ? error_text("train", "interrupted before the next step: the run is as it was", {}, {}, again)
+                        : error_text("train", "interrupted before the first step: nothing is kept", {}, {},
+                                     "the same command again");
     std::fprintf(stderr, "boostgrad: %s\n", text.c_str());
-    return kInterruptedCode;
+    return interrupted_code();
   }
   if (f.common.json) {
     nlohmann::ordered_json j{{"run", f.out},

@@ -1,16 +1,20 @@
-// A training on the terminal: its progress, and Ctrl-C.
+// A training on the terminal: its progress, and the signals that end it.
 #pragma once
 
 #include "models/trainer.h"
 
 namespace bg {
 
-constexpr int kInterruptedCode = 130;  ///< exit code after Ctrl-C, as shells count it
-
 /// Progress on standard error: on a terminal one line that is rewritten, with a sparkline of the training loss where
-/// the locale has the characters; elsewhere a line every few seconds, so that logs stay short. Ctrl-C (from now on)
-/// makes `stop` true; once more ends the program at once.
+/// the locale has the characters; elsewhere a line every few seconds, so that logs stay short. From now on Ctrl-C,
+/// SIGTERM and SIGHUP, unless the caller has them ignored, make `stop` true; before the first step is done, where there
+/// is nothing to keep, they end the program after two seconds if nothing has asked `stop` by then. Ctrl-C once more ends
+/// it at once.
 TrainProgress terminal_progress();
+
+/// The exit code of a work that `stop` has ended, as shells count it: 130 after Ctrl-C, 143 after SIGTERM, 129 after
+/// SIGHUP.
+int interrupted_code();
 
 /// Ends the rewritten line, if there is one.
 void end_progress_line();

@@ -121,7 +121,7 @@ TEST_CASE("a study trains each model and seed, and an interrupted one ends with 
   CHECK(run_study(small_study(whole.path), {}));
   TrainProgress p;
   int stops = 0, calls = 0;
-  p.stop = [&] { return ++calls % 7 == 0; };
+  p.stop = [&](int64_t step) { return step > 0 && ++calls % 5 == 0; };
   while (!run_study(small_study(broken.path), p)) REQUIRE(++stops < 20);
   CHECK(stops > 2);
   const Study a = read_study(whole.path), b = read_study(broken.path);
@@ -148,7 +148,7 @@ TEST_CASE("the figure of a study has each row, the curves' distance step by step
   }
   CHECK_THAT(program, Contains(formatted("\n3 %.6g\n", loss)));
   CHECK_THAT(program, Contains(formatted("\n3 %.6g\n", 100 * std::expm1(mean))));
-  for (const StudyRow& row : study.rows) CHECK_THAT(program, Contains("'" + row.name + ", 0.0"));
+  for (const StudyRow& row : study.rows) CHECK_THAT(program, Contains("\"" + row.name + ", 0.0"));
   if (std::system("command -v gnuplot >/dev/null 2>&1") != 0) return;
   const std::string svg = gnuplot(program);
   for (const char* part : {"<svg", "standard, 0.0", "boosted-residual, 0.0", "against the standard model", "</svg>"})
@@ -329,12 +329,12 @@ TEST_CASE("runs of another machine go on, and what differs is said") {
   o.seeds = {1};
   TrainProgress p;
   int calls = 0;
-  p.stop = [&] { return ++calls == 4; };
+  p.stop = [&](int64_t step) { return step > 0 && ++calls == 4; };
   CHECK(!run_study(o, p));
   const fs::path config = study.path / "standard-s1" / "config.json";
   edit(config, build_facts()["simd"].get<std::string>(), "ELSEWHERE");
   std::string said;
-  p.stop = [] { return false; };
+  p.stop = [](int64_t) { return false; };
   p.say = [&](const std::string& text) { said += text + "\n"; };
   CHECK(run_study(o, p));
   CHECK_THAT(said, Contains("standard-s1") && Contains("SIMD target ELSEWHERE, now") && !Contains("BLAS core"));

@@ -6,8 +6,8 @@
 
 #include "core/atomic_file.h"
 #include "core/error.h"
-#include "core/read_file.h"
 #include "core/parallel.h"
+#include "core/read_file.h"
 #include "core/rng.h"
 #include "models/pretokenizer.h"
 #include "models/tokenizer.h"
@@ -151,6 +151,56 @@ TEST_CASE("pieces of a text have the words of the whole text") {
     }
     CHECK(words == whole);
   }
+}
+
+TEST_CASE("words have a longest length, and a text without spaces is cut into pieces all the same") {
+  bg::Rng rng(5);
+  const auto repeated = [&](std::vector<std::string> characters, std::size_t bytes) {
+    std::string text;
+    while (text.size() < bytes) text += characters[rng.below(characters.size())];
+    return text;
+  };
+  const std::size_t longest = bg::kLongestWord;
+  for (const std::string& text :
+       {repeated({"a", "b"}, 5 * longest), repeated({"\xc3\xa9", "e", "\xe6\x97\xa5"}, 5 * longest),
+        std::string(5 * longest, ' ') + "x", repeated({"1", "2"}, 5 * longest) + " a",
+        std::string(longest - 1, 'a') + "\xc3\xa9" + std::string(longest, 'a'), " " + std::string(2 * longest, 'a')}) {
+    const Words whole = words_of(text);
+    std::string joined;
+    for (const std::string& word : whole) {
+      CHECK((word.size() <= longest && (word.size() > longest - 4 || word == whole.back() || word[0] == ' ')));
+      CHECK(bg::find_invalid_utf8(word) == std::string_view::npos);
+      joined += word;
+    }
+    CHECK(joined == text);
+    CHECK(whole.size() >= text.size() / longest);
+    for (const std::size_t bytes : {std::size_t{1}, longest / 2, 2 * longest}) {
+      Words words;
+      for (const auto piece : bg::split_at_words(text, bytes)) {
+        CHECK(piece.size() <= bytes + 2 * longest);
+        for (std::string& word : words_of(piece)) words.push_back(std::move(word));
+      }
+      CHECK(words == whole);
+    }
+  }
+  // shorter words are never cut
+  const std::string word(longest, 'a');
+  CHECK(words_of(word + " b") == Words{word, " b"});
+}
+
+TEST_CASE("long work says where it is, and can be ended") {
+  const std::string text = made_up_text(200000);
+  std::map<std::string, double> last;
+  const auto watched = [&](std::string_view what, double share) {
+    CHECK((share >= last[std::string(what)] && share <= 1));
+    last[std::string(what)] = share;
+  };
+  const auto tokenizer = BpeTokenizer::train(text, 400, watched);
+  CHECK(tokenizer.to_json() == BpeTokenizer::train(text, 400).to_json());
+  for (const char* phase : {"counting words", "counting pairs", "learning merges"}) CHECK(last.count(phase) == 1);
+  CHECK(last["learning merges"] > 0.9);
+  struct Ended {};
+  CHECK_THROWS_AS(BpeTokenizer::train(text, 400, [](std::string_view, double) { throw Ended(); }), Ended);
 }
 
 TEST_CASE("training: merges of small texts worked out by hand") {

@@ -34,7 +34,9 @@ fs::path resolve(const fs::path& path) {
   std::error_code error;
   if (!fs::is_symlink(path, error)) return path;
   const fs::path target = fs::weakly_canonical(path, error);
-  return error ? path : target;
+  BG_CHECK(!error, "file", str("cannot write ", path.string(), ": ", error.message()), "", "",
+           "give the name of a file");
+  return target;
 }
 
 // A second writer of the same path in this process must not share the temporary.

@@ -100,13 +100,10 @@ constexpr int kProfiled = 3;  // steps
 // Time by phase and op, a mean over a few steps, and the trace file.
 //
 // linear_cross_entropy forms its gradients in the pass of its forward: all its operations are counted there.
-void profile_steps(const Flags& f, bench::TrainStep& step, AtomicFile* trace) {
+void profile_steps(const Flags& f, bench::TrainStep& step) {
   Profile profile;
   for (int i = 0; i < kProfiled; ++i) step.run();
-  if (trace) {
-    trace->write(profile.chrome_trace());
-    trace->commit();
-  }
+  if (!f.trace.empty()) write_file_atomically(f.trace, profile.chrome_trace());
   if (!f.profile) return;
   const std::vector<Profile::Row> rows = profile.summary();
   std::map<std::string, double> phases;
@@ -146,8 +143,7 @@ int run(const Flags& f) {
   c.dropout = 0.1;
   f.model.apply(c);
   c.vocab = f.vocab;
-  std::optional<AtomicFile> trace;
-  if (!f.trace.empty()) trace.emplace(f.trace);  // before the work: it may not be writable
+  if (!f.trace.empty()) check_writable(f.trace);
   bench::TrainStep step(c, f.batch_size);
   if (!f.snapshot.empty()) write_safetensors(f.snapshot, {step.snapshot(), {}});
   if (f.serve) return serve(f, step);
@@ -178,7 +174,7 @@ int run(const Flags& f) {
     std::cout << j.dump() << std::endl;
   else
     print_table(j);
-  if (f.profile || trace) profile_steps(f, step, trace ? &*trace : nullptr);
+  if (f.profile || !f.trace.empty()) profile_steps(f, step);
   return 0;
 }
 

@@ -154,16 +154,17 @@ int run(const Flags& f) {
   return 0;
 }
 
-const Command command("denoise", "the paper's synthetic task: its tables over many seeds, beside its figures",
-                      [](CLI::App& app) -> Command::Run {
-                        auto f = std::make_shared<Flags>();
-                        app.add_option("--table", f->table, kTableNames.choices() + ", or all")->capture_default_str();
-                        app.add_option("--seeds", f->seeds, "model seeds, from 1 on")->capture_default_str();
-                        app.add_option("--patterns", f->patterns, "fixed: one draw for all seeds; vary: one for each")
-                            ->capture_default_str();
-                        f->common.add(app);
-                        return [f] { return run(*f); };
-                      });
+const Command command(
+    "denoise", "the paper's synthetic task: its tables over many seeds, beside its figures",
+    [](CLI::App& app) -> Command::Run {
+      auto f = std::make_shared<Flags>();
+      app.add_option("--table", f->table, kTableNames.choices() + ", or all")->capture_default_str();
+      app.add_option("--seeds", f->seeds, "model seeds: 1 to this number, at most 10,000")->capture_default_str();
+      app.add_option("--patterns", f->patterns, "fixed: one draw for all seeds; vary: one for each")
+          ->capture_default_str();
+      f->common.add(app);
+      return [f] { return run(*f); };
+    });
 
 }  // namespace
 }  // namespace bg

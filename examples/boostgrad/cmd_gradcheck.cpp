@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cmath>
 #include <iostream>
-#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "autograd/verify/accuracy.h"
@@ -99,6 +98,9 @@ Json to_json(const ErrorSummary& e) {
 }
 
 int accuracy(const Options& o) {
+  if (!o.html.empty() || o.verify.sample >= 0)
+    fail<UsageError>("gradcheck", str("--accuracy has no ", o.html.empty() ? "--sample" : "--html"), {},
+                     "one of the two");
   std::vector<AccuracyRow> rows;
   for (const verifier::Entry* e : chosen_entries(o.ops))
     for (AccuracyRow& r : measure_accuracy(*e, o.verify)) rows.push_back(std::move(r));
@@ -208,8 +210,9 @@ const Command command("gradcheck", "verify the backward of every op and node", [
   auto o = std::make_shared<Options>();
   app.add_option("--op", o->ops, "only this op (may be given several times)")->type_name("NAME");
   app.add_option("--seed", o->verify.seed, "seed of samples, cotangents and directions")->capture_default_str();
-  app.add_option("--sample", o->verify.sample, "only this sample of the op")
-      ->check(CLI::Range(0, std::numeric_limits<int>::max()));
+  app.add_option("--sample", o->verify.sample, "only this sample of the op")->check([](const std::string& text) {
+    return text.starts_with('-') ? std::string("0 or more") : "";
+  });
   app.add_flag("--quick", o->verify.quick, "fewer draws, masks and layouts");
   app.add_flag("--accuracy", o->accuracy, "instead: errors in units in the last place, against long double");
   app.add_option("--html", o->html, "also write the results as one page")->type_name("FILE");

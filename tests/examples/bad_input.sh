@@ -13,7 +13,7 @@ trap 'rm -rf "$work"' EXIT
 (ulimit -v 8000000 && "$boostgrad" --version >/dev/null) 2>/dev/null && ulimit -v 8000000
 failures=0 rows=0
 
-fail() { echo "FAIL $*"; failures=$((failures + 1)); }
+fail() { echo "FAIL $*" | cut -c 1-500; failures=$((failures + 1)); }
 
 # refused CODE WORDS COMMAND...: WORDS is an extended regular expression
 refused() {
@@ -28,8 +28,18 @@ refused() {
   grep -qE '^boostgrad: \[[^]]*\] ' err || fail "$*: not in the agreed form: $(head -c 300 err)"
   ! grep -qE '\.\.( |$)' err || fail "$*: two full stops: $(head -c 300 err)"
   [ ! -s out ] || fail "$*: standard output: $(head -c 100 out)"
-  [ ! -e new/config.json ] || fail "$*: leaves a run behind"
+  [ ! -e new ] || fail "$*: leaves behind: $(find new | tr '\n' ' ')"
+  ! grep -qE 'filesystem error|json\.exception|Could not|At Most|is required|excludes|required but' err ||
+    fail "$*: in the words of a library: $(head -c 300 err)"
+  iconv -f utf-8 -t utf-8 err >utf8 2>&1 && cmp -s err utf8 || fail "$*: not UTF-8: $(head -c 300 err)"
   rm -rf new
+}
+# says CODE SENTENCE COMMAND...: the whole line, but for the name of the program
+says() {
+  local sentence=$2
+  refused "$1" '' "${@:3}"
+  [ "$(cat err)" = "boostgrad: $sentence" ] || fail "${*:3}: $(head -c 400 err)
+  instead of: boostgrad: $sentence"
 }
 # succeeds COMMAND...
 succeeds() {
@@ -55,6 +65,33 @@ refused 2 'unknown argument.*--stpes.*--steps' train --stpes 3
 refused 2 'out' train --data text
 refused 2 'no text' train --out new
 refused 2 'not a run folder' train --out new --resume
+
+# In the program's words, not in those of the library that reads the command line.
+says 2 "[train] --lr is given more than once: got '1' and '2', expected one value. Try: boostgrad train --help." \
+  train --data text --out new --lr 1 --lr 2
+says 2 '[train] no value for --lr: expected a number. Try: boostgrad train --help.' train --data text --out new --lr
+says 2 "[train] bad --lr: got 'fast', expected a number. Try: boostgrad train --help." train --data text --out new --lr fast
+says 2 "[train] bad --steps: got '1e3', expected a whole number from -9223372036854775808 to 9223372036854775807. Try: boostgrad train --help." \
+  train --data text --out new --steps 1e3
+says 2 "[denoise] bad --seeds: got '3000000000', expected a whole number. Try: boostgrad denoise --help." denoise --seeds 3000000000
+says 2 '[train] no --out: expected a value. Try: boostgrad train --help.' train --data text
+says 2 '[report] no runs: expected a value. Try: boostgrad report --help.' report --out new.html
+says 2 "[train] bad --resume: got 'perhaps', expected no value. Try: boostgrad train --help." train --data text --out new --resume=perhaps
+says 2 '[lm] both --timing and --no-timing: expected one of them. Try: boostgrad study lm --help.' \
+  study lm --out new --data text --timing --no-timing
+says 2 "[train] no value for --out: got '--resume', expected a value. Try: --out=--resume where that is the value meant." \
+  train --data text --out --resume
+says 2 "[train] no value for --lr: got '--steps', expected a number. Try: --lr=--steps where that is the value meant." \
+  train --data text --out new --lr --steps 3
+says 2 "[gradcheck] bad --sample: got '-1', expected 0 or more. Try: boostgrad gradcheck --help." gradcheck --op exp --sample -1
+says 2 '[gradcheck] --accuracy has no --html: expected one of the two.' gradcheck --op exp --accuracy --html new.html
+refused 2 'cannot create nowhere/page.html: No such file' gradcheck --html nowhere/page.html
+refused 2 'bad number of seeds: got 100000, expected 1 to 10,000' denoise --seeds 100000
+refused 2 'names no model|--models' study lm --data text --out new --models ,
+says 2 '[study] --table-only trains nothing: got --lr, expected none of the options of a training.' \
+  study lm --out folder --table-only --lr 1
+succeeds train --data text --out=--resume --d-model 16 --layers 1 --heads 2 --seq-len 16 --batch-size 4 --steps 1
+rm -r ./--resume
 
 succeeds --version
 grep -qE '^boostgrad [0-9.]+ \((Release|Debug)[^,]* build, parallel work by (oneTBB|std::thread), SIMD [A-Z0-9_]+\)$' out ||
@@ -124,8 +161,28 @@ t 1 'is empty' empty
 t 1 'too short' one
 t 1 'UTF-8' binary
 t 1 'device' /dev/zero
-t 2 'validation text is too short' short_valid
-t 2 'test text is too short' short_test
+ln -s loop loop
+long=$(printf 'long%.0s' {1..2000})
+t 1 'Too many levels of symbolic links' loop
+t 1 'File name too long' "$long"
+t 1 'File name too long' text "$long"
+iconv -f utf-8 -t utf-16le text >utf16le
+sed 's/[aeiou]/ж/g' text | iconv -f utf-8 -t utf-16be >utf16be
+t 1 'utf16le looks like UTF-16.*iconv -f utf-16le -t utf-8' utf16le
+t 1 'utf16be looks like UTF-16.*iconv -f utf-16be -t utf-8' utf16be
+# what is refused late leaves no folder, no tokenizer and no cache, and takes nothing away that was there
+refused 2 'warm-up' train --data text --out new/a/b --tokenizer bpe:260 $(tiny) --epochs 1 --warmup 100000
+mkdir -p mine/cache
+cp text mine/tokenizer.json
+cp text mine/cache/notes
+refused 2 'warm-up' train --data text --out mine $(tiny) --epochs 1 --warmup 100000
+[ "$(find mine | sort | tr '\n' ' ')" = 'mine mine/cache mine/cache/notes mine/tokenizer.json ' ] ||
+  fail "a refused run: $(find mine)"
+timeout 20 "$boostgrad" study lm --data text --out new --models standard --tokenizer bpe:260 $(tiny) --epochs 1 \
+  --warmup 100000 >out 2>err
+[ $? -eq 2 ] && [ ! -e new ] || fail "a refused study leaves behind: $(find new | tr '\n' ' ')"
+t 1 'validation text is too short' short_valid
+t 1 'test text is too short' short_test
 t 2 'not a folder' text text
 t 1 'Not a directory' text text/below
 
@@ -137,12 +194,12 @@ refused 2 'whole' study lm --data text --out new --seeds 1,-2
 refused 2 'no such folder' study lm --out missing --table-only
 refused 2 'no such model' study lm --out folder --table-only --models nonsense
 refused 2 'bad --data.*UTF-8' train --out new --data $'nu\xff.txt'
-refused 2 '.--lr: .option. bad value' train --data text --out new --lr ''
-refused 2 '.--data: .option. bad value' train --data '' --out new
-refused 2 '.--out: .option. bad value' train --data text --out ''
-refused 2 '.--svg: .option. bad value' study lm --data text --out new --svg ''
-refused 2 '.runs: .option. bad value' report '' --out new.html
-refused 2 'not a run folder.*a b' report $'a\nb' --out new.html
+refused 2 "bad --lr: got '', expected a value" train --data text --out new --lr ''
+refused 2 "bad --data: got ''" train --data '' --out new
+refused 2 "bad --out: got ''" train --data text --out ''
+refused 2 "bad --svg: got ''" study lm --data text --out new --svg ''
+refused 2 "bad runs: got ''" report '' --out new.html
+refused 2 'not a run folder.*a\\nb' report $'a\nb' --out new.html
 refused 1 'not a run folder' study check folder
 refused 1 'not a run folder' eval --run folder --data text
 refused 1 'not a run folder' generate --run missing --prompt x
@@ -153,7 +210,7 @@ refused 2 'vocab' info --vocab 0
 refused 2 'no command.*attention, gemm, ops, step' bench
 refused 2 'no such command.*fast.*attention' bench fast
 refused 2 'unknown argument.*--jsn.*--json' bench step --jsn
-refused 1 'nowhere' bench step $(tiny) --vocab 16 --repeats 1 --trace nowhere/trace.json
+refused 2 'nowhere' bench step $(tiny) --vocab 16 --repeats 1 --trace nowhere/trace.json
 refused 2 'bad --repeats' bench ops --repeats 0
 refused 2 'bad --batch-size' bench gemm --batch-size 0
 refused 2 'bad --dtype.*f16.*f32, f64 or both' bench gemm --dtype f16
@@ -186,7 +243,7 @@ refused 2 'another steps.*cannot be made longer' train --out run --resume --step
 refused 2 'another model' train --out run --resume --d-model 32
 printf 'quite another text, long enough for a sequence\n' >other
 refused 2 'another text' train --out run --resume --data other
-refused 2 '.--prompt: .option. bad value' generate --run run --prompt ''
+refused 2 "bad --prompt: got ''" generate --run run --prompt ''
 refused 2 'tokens' generate --run run --prompt x --tokens -1
 refused 2 'temperature' generate --run run --prompt x --temperature nan
 refused 2 'top_k' generate --run run --prompt x --top-k -1
@@ -196,6 +253,15 @@ refused 2 'stop' generate --run run --prompt x --stop a --stop ''
 refused 1 'UTF-8' generate --run run --prompt $'\xff\xfe'
 refused 2 'split' eval --run run --data text --split foo
 refused 1 'is empty' eval --run run --data empty
+for path in loop "$long" loop/x; do
+  for code_command in "1 eval --run run --data P" "1 eval --run P --data text" "1 report P --out new.html" \
+    "2 report run --out P" "1 study lm --data text --out P --models standard" "1 study lm --table-only --out P" \
+    "2 flow --svg P" "2 gradcheck --html P" "1 generate --run P --prompt x" "1 study check P" \
+    "1 train --data text --out new --tokenizer P"; do
+    read -ra words <<<"${code_command#* }"
+    refused "${code_command%% *}" 'Too many levels|File name too long|not a run folder|no such f|No such f|Not a directory' "${words[@]/#P/$path}"
+  done
+done
 succeeds generate --run run --prompt "$(head -c 100 text)" --tokens 20 --top-k 1000 --temperature 1e-300 --json
 damaged() {  # WORDS FILE COMMAND...: COMMAND changes the file of a copy
   local words=$1 file=$2

@@ -1,0 +1,130 @@
+#!/usr/bin/env bash
+# The program among other processes: signals, closed streams, little address space.
+#   process.sh BOOSTGRAD WORK-DIR
+set -u
+boostgrad=$1
+work=$2
+rm -rf "$work"
+mkdir -p "$work"
+cd "$work" || exit 1
+trap 'rm -rf "$work"' EXIT
+failures=0
+fail() { echo "FAIL $*"; [ ! -s err ] || tail -3 err; failures=$((failures + 1)); }
+tiny='--preset quick --d-model 16 --layers 1 --heads 2 --seq-len 16 --batch-size 4 --warmup 2'
+losses() { sed 's/.*"train_loss":\([^,}]*\).*/\1/' "$1/metrics.jsonl"; }
+
+# wait_for SECONDS CONDITION...
+wait_for() {
+  local end=$((SECONDS + $1))
+  shift
+  until "$@"; do
+    [ $SECONDS -lt $end ] || return 1
+    sleep 0.05
+  done
+}
+steps_of() { [ -e "$1/metrics.jsonl" ] && [ "$(wc -l <"$1/metrics.jsonl")" -ge 3 ]; }
+# interrupted SIGNAL CODE COMMAND...: in the middle of its steps; the run folder is `run`
+interrupted() {
+  local signal=$1 code=$2
+  shift 2
+  rm -rf run study
+  "$boostgrad" "$@" >out 2>err &
+  local child=$!
+  wait_for 20 steps_of "$folder" || fail "$*: no step in 20 s"
+  kill -s "$signal" $child
+  wait $child
+  local got=$?
+  [ $got -eq "$code" ] || fail "$* and SIG$signal: exit $got, not $code"
+}
+
+# Ctrl-C, SIGTERM and SIGHUP keep a checkpoint, from which the run has the bits of an unbroken one.
+"$boostgrad" train $tiny --data builtin: --steps 60 --out whole >out 2>err || fail 'no run'
+set -m  # or a shell ignores SIGINT for what runs in the background
+for signal in 'INT 130' 'TERM 143' 'HUP 129'; do
+  folder=run
+  # shellcheck disable=SC2086
+  interrupted $signal train $tiny --data builtin: --steps 1000000 --save-every 1000000 --out run
+  grep -q '^boostgrad: \[train\] interrupted after step [0-9]*, which a checkpoint keeps. Try: boostgrad train --out run --resume.$' err ||
+    fail "$signal: what is kept?"
+  ls run/checkpoints/ | grep -q . || fail "$signal: no checkpoint"
+  folder=study/standard-s42
+  # shellcheck disable=SC2086
+  interrupted $signal study lm $tiny --data builtin: --steps 1000000 --save-every 1000000 --models standard --seeds 42 --out study
+  grep -q '^boostgrad: \[study\] interrupted: what was trained is kept. Try: the same command again.$' err ||
+    fail "$signal: a study says nothing of what is kept"
+  ls study/standard-s42/checkpoints | grep -q . || fail "$signal: a study keeps no checkpoint"
+done
+rm -rf run
+folder=run
+"$boostgrad" train $tiny --data builtin: --steps 60 --save-every 1000 --out run >out 2>err &
+child=$!
+wait_for 20 steps_of run && kill -TERM $child
+wait $child
+"$boostgrad" train --out run --resume >out 2>err || fail 'a run that SIGTERM ended cannot go on'
+[ "$(losses run)" = "$(losses whole)" ] || fail 'SIGTERM and --resume change the losses'
+
+# A signal that comes twice at once, as timeout(1) sends it, still saves; what nohup has ignored stays ignored.
+rm -rf run
+timeout 2 "$boostgrad" train $tiny --data builtin: --steps 1000000 --save-every 1000000 --out run >out 2>err
+[ $? -eq 124 ] && ls run/checkpoints | grep -q . || fail 'timeout: no checkpoint'
+rm -rf run
+(trap '' HUP; exec "$boostgrad" train $tiny --data builtin: --steps 60 --out run >out 2>err) &
+child=$!
+wait_for 20 steps_of run
+kill -HUP $child 2>/dev/null
+wait $child
+[ $? -eq 0 ] || fail 'SIGHUP ends a training under nohup'
+
+# Before the first step there is nothing to keep: it ends at once, says so, and leaves nothing. (The text has so many
+# different words that its tokenizer takes long.)
+head -c 3000000 /dev/urandom | base64 -w 0 >text
+for signal in 'INT 130' 'TERM 143' 'HUP 129'; do
+  # shellcheck disable=SC2086
+  set -- $signal
+  rm -rf run err
+  # shellcheck disable=SC2086
+  "$boostgrad" train $tiny --data text --tokenizer bpe:100000 --steps 10 --out run >out 2>err &
+  child=$!
+  wait_for 60 grep -qsE "^(counting|learning) [a-z]*: [0-9]+ %" err || fail "no progress of the tokenizer"
+  before=$(date +%s%N)
+  kill -s "$1" $child
+  wait $child
+  [ $? -eq "$2" ] || fail "SIG$1 while the tokenizer trains: not exit $2"
+  [ $((($(date +%s%N) - before) / 1000000)) -lt 4000 ] || fail "SIG$1 while the tokenizer trains: not at once"
+  tail -n 1 err | grep -q '^boostgrad: \[train\] interrupted before the first step: nothing is kept. Try: the same command again.$' ||
+    fail "SIG$1 while the tokenizer trains: what is kept?"
+  ! grep -q 'writing a checkpoint' err || fail "SIG$1 while the tokenizer trains: promises a checkpoint"
+  [ ! -e run ] || fail "SIG$1 while the tokenizer trains leaves a folder: $(ls run)"
+done
+set +m
+
+# Closed streams: no file of the run takes their places, and lost results are no success.
+"$boostgrad" train $tiny --data builtin: --steps 20 --out short >out 2>err || fail 'no run'
+for closed in '>&-' '2>&-' '>&- 2>&-' '<&- >&- 2>&-'; do
+  rm -rf run
+  eval "\"\$boostgrad\" train $tiny --data builtin: --steps 20 --save-every 5 --out run $closed" </dev/null
+  code=$?
+  case $closed in
+    2*) [ $code -eq 0 ] || fail "$closed: exit $code" ;;
+    *) [ $code -eq 1 ] || fail "$closed: exit $code, though the results cannot be read" ;;
+  esac
+  [ "$(losses run)" = "$(losses short)" ] || fail "$closed: other losses"
+  [ "$(grep -cvE '^\{"[^}]*\}$' run/metrics.jsonl)" -eq 0 ] || fail "$closed: metrics.jsonl holds other lines"
+  ! grep -rqE 'tokens/s|parameters, [0-9]+ training tokens' run || fail "$closed: a file of the run holds progress lines"
+  "$boostgrad" eval --run run --data builtin: >out 2>err || fail "$closed: the run is damaged"
+done
+
+# Little address space: the version is told, and what needs more says so in one sentence.
+if (ulimit -v 300000) 2>/dev/null; then
+  for limit in 200000 300000 500000; do
+    (ulimit -v $limit; timeout 10 "$boostgrad" --version >out 2>err)
+    code=$?
+    [ $code -eq 0 ] || { [ $limit -eq 200000 ] && [ $code -eq 1 ]; } || fail "--version under ulimit -v $limit: exit $code"
+  done
+  (ulimit -v 300000; timeout 20 "$boostgrad" train $tiny --threads 2 --data builtin: --steps 4 --out little >out 2>err)
+  code=$?
+  [ $code -eq 1 ] && grep -qE '^boostgrad: \[memory\] the address space is too small for matrix products: got a limit of 292 MiB, expected room for another 256 MiB' err ||
+    fail "training under ulimit -v 300000: exit $code"
+fi
+
+[ $failures -eq 0 ]

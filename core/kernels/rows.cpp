@@ -249,7 +249,7 @@ void layer_norm_forward(const T* x, const T* gamma, const T* beta, T eps, T* y, 
     const T slip = first / static_cast<T>(n);
     const T variance = square / static_cast<T>(n) - slip * slip;
     mean[r] = rough + slip;
-    const T scale = std::isinf(variance)
+    const T scale = std::isinf(square)
                         ? scaled_rstd(x, mean[r], eps, n)
                         : 1 / std::sqrt(std::max(variance, T(0)) + eps);  // rounding may leave a constant row below 0
     rstd[r] = scale;

@@ -13,9 +13,7 @@ class CheckpointNode final : public Node {
   Saved saved;
 
   std::string_view name() const override { return "checkpoint"; }
-  std::string input_name(int i) const override {
-    return i < count_ ? str("input ", i) : str("parameter ", i - count_);
-  }
+  std::string input_name(int i) const override { return i < count_ ? str("input ", i) : str("parameter ", i - count_); }
   void release_saved() override { saved.release(); }
   int64_t saved_bytes() const override { return saved.bytes(); }
 

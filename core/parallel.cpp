@@ -25,8 +25,8 @@ constexpr int kOutside = -1;
 thread_local int t_worker = kOutside;
 
 std::atomic<bool> g_seen[kMaxThreads];
-std::atomic<int> g_gathering{0};     // living GatherWorkers
-std::atomic<int> g_fine{0};          // living FineChunks
+std::atomic<int> g_gathering{0};  // living GatherWorkers
+std::atomic<int> g_fine{0};       // living FineChunks
 
 // The number of threads and, from the second thread on, the workers; made at first use.
 struct State {

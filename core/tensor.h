@@ -21,7 +21,8 @@ class Scalar {
  public:
   template <class V>
   requires std::is_arithmetic_v<V> Scalar(V value)
-      : whole_(std::is_integral_v<V>), integer_(whole_ ? static_cast<int64_t>(value) : 0),
+      : whole_(std::is_integral_v<V>),
+        integer_(whole_ ? static_cast<int64_t>(value) : 0),
         number_(whole_ ? 0 : static_cast<double>(value)) {
     if constexpr (std::is_integral_v<V>)
       BG_CHECK(std::in_range<int64_t>(value), "tensor", "number too large", str(value), "at most 2^63 - 1");
@@ -52,7 +53,7 @@ class Tensor {
   static Tensor of(std::vector<T> values, const Shape& shape);  ///< row-major values; the count must match
   static Tensor of(std::initializer_list<double> values, const Shape& shape, DType dtype = DType::f64);
   static Tensor randn(const Shape& shape, Rng& rng, DType dtype = DType::f32, double stddev = 1, double mean = 0);
-  /// Uniform in [low, high), both as dtype has them: low may be drawn, high is not. Throws unless low < high there, both
+  /// Uniform in [low, high), both as dtype has them: low may be drawn, high is not. Throws unless low < high, both
   /// and their difference being finite.
   static Tensor rand(const Shape& shape, Rng& rng, double low, double high, DType dtype = DType::f32);
 
@@ -96,7 +97,7 @@ class Tensor {
   T flat(int64_t i) const;  ///< i-th element in row-major order
   template <class T>
   std::vector<T> to_vector() const;  ///< row-major copy, converted as to() does
-  /// Shape, dtype and up to a few elements: integers whole, others with the digits that tell them from their neighbours.
+  /// Shape, dtype and up to a few elements: integers whole, others with enough digits to tell neighbours apart.
   std::string to_string() const;
   std::string element_text(int64_t i) const;  ///< i-th element in row-major order, written so
 
@@ -106,7 +107,7 @@ class Tensor {
   Tensor permute(const std::vector<int>& dims) const;
   /// Positions begin, begin + step, ... below end; 0 <= begin <= end <= size and step >= 1, however large.
   Tensor slice(int dim, int64_t begin, int64_t end, int64_t step = 1) const;
-  Tensor select(int dim, int64_t index) const;                                ///< drops the dimension
+  Tensor select(int dim, int64_t index) const;  ///< drops the dimension
   Tensor unsqueeze(int dim) const;
   Tensor squeeze(int dim) const;
   Tensor expand(const Shape& shape) const;  ///< broadcasts with stride 0; writing through it throws
@@ -144,7 +145,7 @@ class Tensor {
 
 using Tensors = std::vector<Tensor>;
 
-/// Whether a loop that writes dst's elements one by one, reading src's element of the same index for each, may read what
+/// Whether a loop that writes dst's elements one by one, reading src's at the same index for each, may read what
 /// it has written: the two share bytes and are not one and the same view.
 bool overlaps(const Tensor& dst, const Tensor& src);
 

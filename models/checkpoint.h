@@ -34,7 +34,8 @@ class CheckpointFolder {
   /// Saves as step `step` and removes all but the newest kKept. The folder must exist.
   void save(int64_t step, const Checkpoint& checkpoint) const;
   /// The newest checkpoint that reads well. A damaged one is reported, by name and reason, and passed over.
-  /// Throws UnreadableFile, as all of these do, when the folder is there and cannot be read, or one of its files cannot.
+  /// Throws UnreadableFile, as all of these do, when the folder is there and cannot be read, or one of its files
+  /// cannot.
   std::optional<Checkpoint> newest(const std::function<void(const std::string&)>& report) const;
 
   bool empty() const { return list().empty(); }

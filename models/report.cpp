@@ -107,8 +107,9 @@ class ReportMaker {
       run.valid = run.log.results->valid_best;
       run.test = run.log.results->test;
       if (!run.log.results->counted())
-        run.missing.push_back("No perplexities by word and byte: an older build counted the words and bytes of the "
-                              "whole text, and the text or the tokenizer of the run is not here.");
+        run.missing.push_back(
+            "No perplexities by word and byte: an older build counted the words and bytes of the "
+            "whole text, and the text or the tokenizer of the run is not here.");
       return;
     }
     const CurvePoint* best = nullptr;

@@ -58,8 +58,7 @@ std::string log_until(const fs::path& folder, int64_t step) {
       kept += line + '\n';
     }
   }
-  BG_CHECK(last == step, "run", str("damaged ", path.string()), str("steps 1 to ", last), str("1 to ", step),
-           kHint);
+  BG_CHECK(last == step, "run", str("damaged ", path.string()), str("steps 1 to ", last), str("1 to ", step), kHint);
   return kept;
 }
 

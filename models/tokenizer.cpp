@@ -219,8 +219,8 @@ struct Occurrence {
   const AddedToken* token;
 };
 
-// The added tokens in the text from left to right, of those that are `normalized` or not: at each place the longest, and
-// none inside another.
+// The added tokens in the text from left to right, of those that are `normalized` or not: at each place the longest,
+// and none inside another.
 std::vector<Occurrence> find_added(const std::vector<AddedToken>& added, bool normalized, std::string_view text) {
   std::vector<Occurrence> all;
   for (const AddedToken& token : added) {

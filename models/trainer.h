@@ -121,8 +121,8 @@ struct Interrupted {};
 OnProgress while_preparing(const TrainProgress& progress);
 
 /// Trains into folder `out`. Without `resume` the folder must not hold a run; with it, training goes on from the newest
-/// good checkpoint, or from step 0 (and says so) when there is none. Throws Error when a loss is not finite, naming the
-/// step; the last checkpoint stays. Counts the peak of tensor memory anew (core/storage.h).
+/// good checkpoint, or (and says so) from step 0 where the run has not come to its first one. Throws Error when a loss
+/// is not finite, naming the step; the last checkpoint stays. Counts the peak of tensor memory anew (core/storage.h).
 ///
 /// Runs on one text with one tokenizer can share work: `shared` is a folder for their token cache, whose
 /// tokenizer.json, if there is one, is taken for new runs in place of making the tokenizer. A run folder stays whole

@@ -70,9 +70,9 @@ SelfAttention::SelfAttention(const SelfAttentionOptions& options, const Init& in
 }
 
 void SelfAttention::check(const AttentionInputs& more) const {
-  const bool fits = options_.memory == 0 ? !more.memory.defined()
-                                         : more.memory.defined() && more.memory.rank() == 3 &&
-                                               more.memory.size(2) == options_.memory;
+  const bool fits = options_.memory == 0
+                        ? !more.memory.defined()
+                        : more.memory.defined() && more.memory.rank() == 3 && more.memory.size(2) == options_.memory;
   BG_CHECK(fits, "attention", "the memory is not the one of the options",
            more.memory.defined() ? str("shape ", more.memory.shape()) : "no memory",
            options_.memory == 0 ? "none" : str("(B or 1, S, ", options_.memory, ")"));

@@ -202,8 +202,8 @@ void check_finite(const NamedParameter& p) {
 
 // A factor below the normal numbers of its dtype would lose digits: it is applied in two steps.
 Tensor shrunk(const Tensor& g, double factor) {
-  const double least = g.dtype() == DType::f32 ? double{std::numeric_limits<float>::min()}
-                                               : std::numeric_limits<double>::min();
+  const double least =
+      g.dtype() == DType::f32 ? double{std::numeric_limits<float>::min()} : std::numeric_limits<double>::min();
   if (factor >= least) return num::scale(g, factor);
   const double root = std::sqrt(factor);
   return num::scale(num::scale(g, root), root);

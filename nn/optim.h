@@ -54,8 +54,7 @@ class Optimizer {
 
   /// `moments` names the state kept for each parameter: zeros of its shape and dtype at first. Parameters that
   /// `decays` names have `weight_decay`, the others none.
-  Optimizer(NamedParameters parameters, std::vector<std::string> moments, double weight_decay,
-            const DecayRule& decays);
+  Optimizer(NamedParameters parameters, std::vector<std::string> moments, double weight_decay, const DecayRule& decays);
 
  private:
   /// Updates a slice on the calling thread. Elements are independent: any cut gives the same bits.

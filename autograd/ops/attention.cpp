@@ -67,7 +67,7 @@ std::vector<int64_t> attn::read_lengths(std::string_view op, const Tensor& lengt
 }
 
 Vars attn::compose(const Var& q, const Var& k, const Var& v, const Tensor& lengths, int heads, bool causal,
-                        const Var& scale, double dropout, MaskKey mask) {
+                   const Var& scale, double dropout, MaskKey mask) {
   const int64_t B = q.size(0), Tq = q.size(1), Tk = k.size(1), H = heads;
   Tensor see = Tensor::zeros({B, 1, Tq, Tk}, q.dtype()), none = Tensor::zeros({B, 1, Tq, 1}, q.dtype());
   Tensor drop = Tensor::full({B, H, Tq, Tk}, 1, q.dtype());
@@ -137,7 +137,7 @@ Tensors Attention::backward(const Backward<Tensor, Args>& b) {
 Vars Attention::compose(const Vars& in, const Args& a) {
   const Var scale(Tensor::scalar(logit_scale(a.scale, in[0].size(2) / a.heads), in[0].dtype()));
   Vars out = attn::compose(in[0], in[1], in[2], a.lengths ? in[3].value() : Tensor(), a.heads, a.causal, scale,
-                                a.dropout, a.mask);
+                           a.dropout, a.mask);
   if (!a.entropy) out.pop_back();
   return out;
 }

@@ -109,8 +109,8 @@ struct Attention {
   template <class S>
   static Arrs<S> reference(const Arrs<S>& in, const Args& a) {
     const S scale(attn::logit_scale(a.scale, in[0].size(2) / a.heads));
-    auto r = attn::reference<S>(in[0], in[1], in[2], a.lengths ? &in[3] : nullptr, a.heads, a.causal, scale,
-                                     a.dropout, a.mask);
+    auto r = attn::reference<S>(in[0], in[1], in[2], a.lengths ? &in[3] : nullptr, a.heads, a.causal, scale, a.dropout,
+                                a.mask);
     if (a.entropy) return {std::move(r.o), std::move(r.entropy)};
     return {std::move(r.o)};
   }

@@ -724,7 +724,7 @@ Vars BoostedAttention::compose(const Vars& in, const Args& a) {
     const Var full = s.size(0) == x.size(0) ? s : expand(s, {x.size(0), s.size(1), s.size(2)});
     const ComposedRound r = compose_projections(in, at.rounds[static_cast<size_t>(m)], z, full, a.heads);
     return attn::compose(r.q, r.k, r.v, lengths, a.heads, a.causal, r.scale, a.dropout,
-                              a.dropout > 0 ? a.masks[static_cast<size_t>(m)] : MaskKey{});
+                         a.dropout > 0 ? a.masks[static_cast<size_t>(m)] : MaskKey{});
   };
   const Vars first = round(0, x);
   const Var entropy = reshape(first[1], {x.size(0), x.size(1), 1});
@@ -804,7 +804,7 @@ Vars TwicingAttention::compose(const Vars& in, const Args& a) {
   const ComposedRound r = compose_projections(in, at.rounds[0], in[0], in[0], a.heads);
   auto attend_to = [&](const Var& v) {
     return attn::compose(r.q, r.k, v, lengths, a.heads, a.causal, r.scale, a.dropout,
-                              a.dropout > 0 ? a.masks[0] : MaskKey{})[0];
+                         a.dropout > 0 ? a.masks[0] : MaskKey{})[0];
   };
   const Var u = attend_to(r.v);
   const Var o = u + attend_to(r.v - u);
@@ -814,7 +814,7 @@ Vars TwicingAttention::compose(const Vars& in, const Args& a) {
 // -- Samples and mutants ----------------------------------------------------------------------------------------------
 
 Sample<AttentionLayerArgs> attn::layer_sample(Rng& r, std::string label, AttentionLayerArgs a, LayerSize s,
-                                                   std::vector<double> lengths) {
+                                              std::vector<double> lengths) {
   a.lengths = !lengths.empty();
   if (a.dropout > 0)
     for (int m = 0; m < a.rounds; ++m) a.masks.push_back(r.next_mask());

@@ -265,7 +265,7 @@ Arrs<S> BoostedAttention::reference(const Arrs<S>& in, const Args& a) {
     const Arr<S>& s = at.memory >= 0 ? in[static_cast<size_t>(at.memory)] : a.kv == Kv::residual ? z : x;
     const auto p = attn::project_reference(in, at.rounds[static_cast<size_t>(m)], z, s, a.heads);
     return attn::reference(p.q, p.k, p.v, lengths, a.heads, a.causal, p.scale, a.dropout,
-                                a.dropout > 0 ? a.masks[static_cast<size_t>(m)] : MaskKey{});
+                           a.dropout > 0 ? a.masks[static_cast<size_t>(m)] : MaskKey{});
   };
   const attn::Result<S> first = round(0, x);
   Arr<S> f = first.o;
@@ -285,7 +285,7 @@ Arrs<S> TwicingAttention::reference(const Arrs<S>& in, const Args& a) {
   const Arr<S>* lengths = at.lengths < 0 ? nullptr : &in[static_cast<size_t>(at.lengths)];
   auto attend = [&](const Arr<S>& v) {
     return attn::reference(p.q, p.k, v, lengths, a.heads, a.causal, p.scale, a.dropout,
-                                a.dropout > 0 ? a.masks[0] : MaskKey{})
+                           a.dropout > 0 ? a.masks[0] : MaskKey{})
         .o;
   };
   const Arr<S> u = attend(p.v);

@@ -23,8 +23,8 @@ struct ElementFormat {
   int bytes;
   bool big_endian = false;
 
-  /// The dtype that holds every such number exactly: f32 for 2-byte and 1-byte floats, i32 for booleans and for integers
-  /// of up to 16 bits, i64 for u32. A u64 is read as i64, as long as it is below 2^63.
+  /// The dtype that holds every such number exactly: f32 for 2-byte and 1-byte floats, i32 for booleans and for
+  /// integers of up to 16 bits, i64 for u32. A u64 is read as i64, as long as it is below 2^63.
   DType dtype() const;
 };
 

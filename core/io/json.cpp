@@ -58,8 +58,7 @@ class Builder : public json::json_sax_t {
 
   bool key(string_t& name) override {
     const auto [member, is_new] = open_.back()->get_ref<json::object_t&>().try_emplace(name);
-    BG_CHECK(is_new, op_, str(source_, " holds a name twice in one object"),
-             in_quotes(name), "distinct names");
+    BG_CHECK(is_new, op_, str(source_, " holds a name twice in one object"), in_quotes(name), "distinct names");
     member_ = &member->second;
     return true;
   }

@@ -1,7 +1,7 @@
 // The one reader of JSON: every file and every header in that format is parsed here, whoever wrote it.
 //
-// A text is refused, with one sentence that names it and the place, when it is not JSON in UTF-8, when a number in it is
-// too large for a double, when a name occurs twice in one object (parsers differ in which of the two they take), or
+// A text is refused, with one sentence that names it and the place, when it is not JSON in UTF-8, when a number in it
+// is too large for a double, when a name occurs twice in one object (parsers differ in which of the two they take), or
 // when it is nested more deeply than anything that Boostgrad or its peers write: copying, comparing and printing a JSON
 // value recurse, so that depth is stack. Its size is the reader's business.
 #pragma once

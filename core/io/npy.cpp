@@ -111,8 +111,8 @@ class HeaderParser {
       found.big_endian = descr[0] == '>' && format.bytes > 1;
       return found;
     }
-    fail(kOp, str(source_, ": dtype not supported"), in_quotes(descr), "floats of 2, 4 or 8 bytes, whole numbers or bool",
-         "astype(numpy.float32) before saving");
+    fail(kOp, str(source_, ": dtype not supported"), in_quotes(descr),
+         "floats of 2, 4 or 8 bytes, whole numbers or bool", "astype(numpy.float32) before saving");
   }
   bool parse_bool() {
     if (take_word("True")) return true;

@@ -1,10 +1,10 @@
 // NumPy's array files: .npy, one array, and .npz, a zip of named arrays.
 //
 // Read: versions 1, 2 and 3, f2, f4, f8, b1, i1 to i8 and u1 to u8 in either byte order, C or Fortran order (Fortran
-// arrays become row-major), and shapes as Python 2 wrote them, (3L, 4L). What is no dtype of ours becomes one that holds
-// it exactly: f2 f32, b1, i1, i2, u1 and u2 i32, u4 and u8 i64. Everything else - complex numbers, texts, structured and
-// object arrays, a u8 beyond 2^63 - 1, bytes missing or left over - is refused with an Error that says what was found.
-// Headers are parsed as what they are, a Python literal of three fields, and never evaluated.
+// arrays become row-major), and shapes as Python 2 wrote them, (3L, 4L). What is no dtype of ours becomes one that
+// holds it exactly: f2 f32, b1, i1, i2, u1 and u2 i32, u4 and u8 i64. Everything else - complex numbers, texts,
+// structured and object arrays, a u8 beyond 2^63 - 1, bytes missing or left over - is refused with an Error that says
+// what was found. Headers are parsed as what they are, a Python literal of three fields, and never evaluated.
 #pragma once
 
 #include <filesystem>

@@ -78,7 +78,8 @@ std::map<std::string, std::string> parse_metadata(const json& value, std::string
   BG_CHECK(value.is_object(), kOp, str(source, ": bad ", kMetadata), value.type_name(), "an object of strings");
   std::map<std::string, std::string> metadata;
   for (const auto& [key, text] : value.items()) {
-    BG_CHECK(text.is_string(), kOp, str(source, ": metadata ", in_quotes(key), " is not a text"), text.type_name(), "a string");
+    BG_CHECK(text.is_string(), kOp, str(source, ": metadata ", in_quotes(key), " is not a text"), text.type_name(),
+             "a string");
     metadata[key] = text.get<std::string>();
   }
   return metadata;
@@ -86,8 +87,7 @@ std::map<std::string, std::string> parse_metadata(const json& value, std::string
 
 uint64_t parse_count(const json& value, const std::string& where) {
   BG_CHECK(value.is_number_unsigned() && value.get<uint64_t>() < (uint64_t{1} << 62), kOp,
-           str(where, " is not a count"), json_excerpt(value),
-           "a whole number from 0 to 2^62");
+           str(where, " is not a count"), json_excerpt(value), "a whole number from 0 to 2^62");
   return value.get<uint64_t>();
 }
 
@@ -116,7 +116,8 @@ TensorFileHeader::Entry parse_entry(const json& value, const std::string& where)
   }
   BG_CHECK(!overflow, kOp, str(where, " is too large"), str(entry.shape), "fewer than 2^64 bits");
   if (empty) bits = 0;
-  BG_CHECK(bits % 8 == 0, kOp, str(where, " does not fill whole bytes"), str(bits, " bits for ", type->name, " ", entry.shape));
+  BG_CHECK(bits % 8 == 0, kOp, str(where, " does not fill whole bytes"),
+           str(bits, " bits for ", type->name, " ", entry.shape));
   const uint64_t bytes = bits / 8;
   entry.begin = parse_count(offsets[0], where + ", data_offsets[0]");
   entry.end = parse_count(offsets[1], where + ", data_offsets[1]");
@@ -138,8 +139,9 @@ void check_coverage(const TensorFileHeader& header, size_t data_bytes, std::stri
     BG_CHECK(entry->begin == at, kOp,
              str(source, ": tensor ", in_quotes(*name), " ", entry->begin < at ? "overlaps" : "leaves a gap"),
              str("start ", entry->begin), str(at));
-    BG_CHECK(entry->end <= data_bytes, kOp, str(source, ": tensor ", in_quotes(*name), " reaches beyond the end of the file"),
-             str("end ", entry->end), str("at most ", data_bytes), "fetch the file again: it may be cut off");
+    BG_CHECK(entry->end <= data_bytes, kOp,
+             str(source, ": tensor ", in_quotes(*name), " reaches beyond the end of the file"), str("end ", entry->end),
+             str("at most ", data_bytes), "fetch the file again: it may be cut off");
     at = entry->end;
   }
   BG_CHECK(at == data_bytes, kOp, str(source, ": bytes that belong to no tensor"), str(data_bytes), str(at));

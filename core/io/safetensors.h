@@ -17,9 +17,10 @@
 
 namespace bg {
 
-/// What such a file holds, or a part of it. F32, F64, I32, I64 and BF16 are read and written as they are. Other programs'
-/// F16, F8_E4M3 and F8_E5M2 are read as f32, BOOL, I8, I16, U8 and U16 as i32, U32 and U64 as i64, each exactly. The
-/// other types of the format (complex numbers, the remaining ones below 16 bits) may be in a file but cannot be read.
+/// What such a file holds, or a part of it. F32, F64, I32, I64 and BF16 are read and written as they are. Other
+/// programs' F16, F8_E4M3 and F8_E5M2 are read as f32, BOOL, I8, I16, U8 and U16 as i32, U32 and U64 as i64, each
+/// exactly. The other types of the format (complex numbers, the remaining ones below 16 bits) may be in a file but
+/// cannot be read.
 struct TensorFile {
   std::map<std::string, Tensor> tensors;
   std::map<std::string, std::string> metadata;
@@ -28,7 +29,7 @@ struct TensorFile {
 /// A header alone: what is in a file and where.
 struct TensorFileHeader {
   struct Entry {
-    std::string type;  ///< as the format names it: F32, BOOL, F8_E4M3, ...
+    std::string type;            ///< as the format names it: F32, BOOL, F8_E4M3, ...
     std::optional<DType> dtype;  ///< of what reading it gives; none: it cannot be read
     Shape shape;
     size_t begin, end;  ///< bytes from the start of the data
@@ -40,8 +41,8 @@ struct TensorFileHeader {
 
 /// The metadata key under which the checksum is stored: eight hexadecimal digits, the CRC-32 of all other metadata
 /// (key, NUL, value, NUL, in order of keys) and then of every tensor in order of names: "name dtype shape", NUL, its
-/// bytes; dtype is ours (f32), or the format's name of a type that is not (F16). It depends on the content, not on the layout, so it survives a rewrite by another tool. Absent from the
-/// metadata that reading returns.
+/// bytes; dtype is ours (f32), or the format's name of a type that is not (F16). It depends on the content, not on the
+/// layout, so it survives a rewrite by another tool. Absent from the metadata that reading returns.
 inline constexpr std::string_view kChecksumKey = "boostgrad.crc32";
 
 /// Reads a whole file into new tensors; verifies the checksum if there is one. Throws Error when one of them cannot be

@@ -206,8 +206,7 @@ TEST_CASE("attention and twicing as functions: lengths, scale, dropout and entro
       v(Tensor::randn({2, 3, 6}, r, DType::f64), true);
   const Tensor lengths = Tensor::of<int64_t>({2, 3}, {2});
   const MaskKey mask = r.next_mask();
-  const AttentionOptions o{
-      .heads = 2, .causal = true, .scale = 0.6, .lengths = lengths, .dropout = 0.25, .mask = mask};
+  const AttentionOptions o{.heads = 2, .causal = true, .scale = 0.6, .lengths = lengths, .dropout = 0.25, .mask = mask};
   const Var scale(Tensor::scalar(0.6, DType::f64));
   const Vars want = attn::compose(q, k, v, lengths, 2, true, scale, 0.25, mask);
   const AttentionOutput got = attention_with_entropy(q, k, v, o);
@@ -221,7 +220,6 @@ TEST_CASE("attention and twicing as functions: lengths, scale, dropout and entro
   const Vars g = grad({got.output, got.entropy}, {q, k, v}, cotangents), h = grad(want, {q, k, v}, cotangents);
   for (size_t i = 0; i < 3; ++i) CHECK(difference(g[i], h[i]) < 1e-12);
   // without options: one head, every key, 1 / sqrt(d_key)
-  CHECK(difference(attention(q, k, v),
-                   matmul(softmax(matmul(q, transpose(k, 1, 2)) * 0.5), v)) < 1e-12);
+  CHECK(difference(attention(q, k, v), matmul(softmax(matmul(q, transpose(k, 1, 2)) * 0.5), v)) < 1e-12);
   CHECK_THROWS_WITH(attention(q, k, v, {.lengths = Tensor::of<int64_t>({2, 4}, {2})}), Contains("length out of range"));
 }

@@ -261,7 +261,7 @@ TEST_CASE("checkpoint counts each path once, however its inputs and parameters h
     };
     Var x = leaf({3}), w = leaf({2});
     for (const bool twice : {false, true}) {
-      const Var h = w * 2;                                             // a parameter that was computed from another
+      const Var h = w * 2;                                              // a parameter that was computed from another
       auto both = [&](const Vars& in) { return Vars{in[0] * w * h}; };  // 2 x w^2
       const Var y = checkpoint(both, {x}, twice ? Vars{h, w, w} : Vars{w, h})[0];
       CHECK(gradients(y, {x, w}) == std::vector<double>{8, 24});

@@ -25,9 +25,7 @@ std::vector<Case> cases() {
   std::vector<Case> all{
       {"standard_memory", standard_attention, {.heads = 2, .memory = true, .lengths = true, .learned_scale = true}},
       {"standard_shared_memory", standard_attention, {.memory = true, .bias = false, .project_out = false}},
-      {"standard_causal_memory",
-       standard_attention,
-       {.heads = 2, .causal = true, .memory = true, .lengths = true}},
+      {"standard_causal_memory", standard_attention, {.heads = 2, .causal = true, .memory = true, .lengths = true}},
       {"twicing", twicing_attention, {.heads = 2, .lengths = true, .learned_scale = true}},
       {"twicing_causal", twicing_attention, {.causal = true}}};
   for (const auto& [name, gate] : {std::pair{"boosted_memory_none", Gate::none},
@@ -40,9 +38,8 @@ std::vector<Case> cases() {
   for (const auto& [name, kv, gate] : {std::tuple{"boosted_input_mlp", Kv::input, Gate::mlp},
                                        {"boosted_residual_linear", Kv::residual, Gate::linear},
                                        {"boosted_residual_none", Kv::residual, Gate::none}})
-    all.push_back({name,
-                   boosted_attention,
-                   {.heads = 2, .causal = true, .lengths = true, .rounds = 2, .kv = kv, .gate = gate}});
+    all.push_back(
+        {name, boosted_attention, {.heads = 2, .causal = true, .lengths = true, .rounds = 2, .kv = kv, .gate = gate}});
   return all;
 }
 

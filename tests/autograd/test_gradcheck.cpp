@@ -131,9 +131,9 @@ TEST_CASE("[R1] gradcheck refuses f32 with advice, and functions that it cannot 
   CHECK_THROWS_WITH(gradcheck([](const Vars& in) { return Vars{in[0].detach()}; }, {Var(random_tensor(1, {2}))}),
                     Contains("depend on none of the inputs"));
   int calls = 0;
-  CHECK_THROWS_WITH(
-      gradcheck([&](const Vars& in) { return Vars{in[0] * static_cast<double>(++calls)}; }, {Var(random_tensor(1, {2}))}),
-      Contains("other outputs when it runs again"));
+  CHECK_THROWS_WITH(gradcheck([&](const Vars& in) { return Vars{in[0] * static_cast<double>(++calls)}; },
+                              {Var(random_tensor(1, {2}))}),
+                    Contains("other outputs when it runs again"));
 }
 
 TEST_CASE("[R24] a kink or a tie is called not differentiable, not wrong") {
@@ -182,7 +182,8 @@ TEST_CASE("gradcheck over parameters moves them in place and puts them back") {
 }
 
 TEST_CASE("[R20] jvp agrees with differences and refuses what has no second derivative") {
-  const Tensor x = random_tensor(1, {3, 4}), y = random_tensor(2, {3, 4}), tx = random_tensor(3, {3, 4}), ty = random_tensor(4, {3, 4});
+  const Tensor x = random_tensor(1, {3, 4}), y = random_tensor(2, {3, 4}), tx = random_tensor(3, {3, 4}),
+               ty = random_tensor(4, {3, 4});
   const Jvp j = jvp(attention_like, {x, y}, {tx, ty});
   REQUIRE(j.tangents.size() == 2);
   const double h = 1e-5;

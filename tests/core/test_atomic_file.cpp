@@ -200,8 +200,14 @@ TEST_CASE("a failure of any call leaves the old file, and the error names file a
   const std::pair<const char*, std::function<void()>> writers[] = {
       {"text", [&] { bg::write_file_atomically(path, std::string(3 << 20, 'x')); }},
       {"npy", [&] { bg::write_npy(path, t); }},
-      {"npz", [&] { bg::write_npz(path, {{"a", t}, {"b", t}}); }},
-      {"safetensors", [&] { bg::write_safetensors(path, {{{"a", t}, {"b", t}}, {}}); }},
+      {"npz",
+       [&] {
+         bg::write_npz(path, {{"a", t}, {"b", t}});
+       }},
+      {"safetensors",
+       [&] {
+         bg::write_safetensors(path, {{{"a", t}, {"b", t}}, {}});
+       }},
   };
   for (const auto& [name, write] : writers) {
     INFO(name);

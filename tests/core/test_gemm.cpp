@@ -289,8 +289,8 @@ TEST_CASE("float products of a very long inner dimension are added in double, pa
       for (int64_t i = 0; i < m; ++i)
         for (int64_t j = 0; j < n; ++j)
           for (int64_t p = 0; p < k; ++p) {
-            const double term = 2.0 * a[ta == Trans::yes ? p * m + i : i * k + p] *
-                                b[tb == Trans::yes ? j * k + p : p * n + j];
+            const double term =
+                2.0 * a[ta == Trans::yes ? p * m + i : i * k + p] * b[tb == Trans::yes ? j * k + p : p * n + j];
             expected[i * n + j] += term;
             size[i * n + j] += std::abs(term);
           }

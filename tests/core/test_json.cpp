@@ -40,9 +40,11 @@ TEST_CASE("json: what is not JSON is refused in a sentence with the place, in va
   CHECK(error_of("") == "[test] x.json is not valid JSON: got no bytes.");
   CHECK(error_of("{\"a\": 1,\n \"b\": tru}") ==
         "[test] x.json is not valid JSON: got invalid literal at line 2, column 10.");
-  CHECK(error_of("[1, 2") == "[test] x.json is not valid JSON: got unexpected end of input; expected ']' at line 1, "
-                             "column 6.");
-  CHECK(error_of("[1e999]") == "[test] x.json is not valid JSON: got number overflow parsing '1e999' at line 1, column 6.");
+  CHECK(error_of("[1, 2") ==
+        "[test] x.json is not valid JSON: got unexpected end of input; expected ']' at line 1, "
+        "column 6.");
+  CHECK(error_of("[1e999]") ==
+        "[test] x.json is not valid JSON: got number overflow parsing '1e999' at line 1, column 6.");
   CHECK_THAT(error_of("[1] 2"), Contains("unexpected number literal; expected end of input at line 1, column 5"));
   for (const std::string bad : {"\"\xff\"", "{\"a\xc3\": 1}", "\x93NUMPY", "\xff\xfe{\0}\0", "\"\x01\"", "{'a': 1}"}) {
     const std::string error = error_of(bad);
@@ -112,8 +114,9 @@ TEST_CASE("json: whole numbers are whole and within their bounds") {
   CHECK(f.word("text") == "97");
   CHECK(JsonFields(json{{"a", "b\n"}}, "test", "x").word("a") == "b\\n");
   CHECK(f.find("nothing").is_null());
-  CHECK_THROWS_WITH(JsonFields(json::array({1}), "test", "x"), "[test] x is not an object: got [1], expected members "
-                                                                 "with names.");
+  CHECK_THROWS_WITH(JsonFields(json::array({1}), "test", "x"),
+                    "[test] x is not an object: got [1], expected members "
+                    "with names.");
 }
 
 TEST_CASE("json: what a message shows of a value is short, on one line and UTF-8") {

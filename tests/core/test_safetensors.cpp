@@ -165,11 +165,12 @@ TEST_CASE("safetensors: types beside ours open, are listed, and convert where th
   const TensorFile part = parse_safetensors(mixed, "x", {"f"});
   CHECK(part.tensors.size() == 1);
   CHECK(part.tensors.at("f").item() == 1);
-  CHECK_THROWS_WITH(parse_safetensors(mixed, "x"), Contains("x: tensor 'c' has a dtype that is not supported: got 'C64'") &&
-                                                       Contains("read the others by name"));
+  CHECK_THROWS_WITH(
+      parse_safetensors(mixed, "x"),
+      Contains("x: tensor 'c' has a dtype that is not supported: got 'C64'") && Contains("read the others by name"));
   CHECK_THROWS_WITH(parse_safetensors(mixed, "x", {"q"}), Contains("got 'F4'"));
-  CHECK_THROWS_WITH(parse_safetensors(mixed, "x", {"u"}), Contains("tensor 'u' holds an unsigned number") &&
-                                                              Contains("18446744073709551615"));
+  CHECK_THROWS_WITH(parse_safetensors(mixed, "x", {"u"}),
+                    Contains("tensor 'u' holds an unsigned number") && Contains("18446744073709551615"));
   CHECK_THROWS_WITH(parse_safetensors(mixed, "x", {"f", "g"}), Contains("no tensor 'g'"));
 }
 
@@ -247,9 +248,8 @@ TEST_CASE("[R38] safetensors: malformed files are refused with a reason") {
         parse_safetensors(file_bytes(R"({"w":{"dtype":")" + dtype + R"(","shape":[0],"data_offsets":[0,0]}})", 0), "x"),
         Contains("tensor 'w' has a dtype that the format does not know: got \"" + dtype + "\""));
   }
-  CHECK_THROWS_WITH(
-      parse_safetensors(file_bytes(R"({"w":{"dtype":"F4","shape":[3],"data_offsets":[0,2]}})", 2), "x"),
-      Contains("tensor 'w' does not fill whole bytes: got 12 bits for F4 (3,)"));
+  CHECK_THROWS_WITH(parse_safetensors(file_bytes(R"({"w":{"dtype":"F4","shape":[3],"data_offsets":[0,2]}})", 2), "x"),
+                    Contains("tensor 'w' does not fill whole bytes: got 12 bits for F4 (3,)"));
   CHECK_THROWS_WITH(parse_safetensors(file_bytes(R"({"a\nb":1})", 0), "x"), Contains(R"(tensor 'a\nb' is badly)"));
 }
 

@@ -1,9 +1,8 @@
 // Arithmetic on sizes: what is refused, and that nothing overflows on the way.
-#include "core/shape.h"
-
 #include <limits>
 #include <sstream>
 
+#include "core/shape.h"
 #include "tests/match.h"
 
 using namespace bg;

@@ -1,10 +1,9 @@
 // Tensors themselves: making, asking, views, copies and conversions, and what each refuses.
-#include "core/tensor.h"
-
 #include <cmath>
 #include <limits>
 
 #include "core/rng.h"
+#include "core/tensor.h"
 #include "core/tensor_ops.h"
 #include "tests/match.h"
 
@@ -119,7 +118,7 @@ TEST_CASE("tensor: uniform numbers of an empty or endless range are refused") {
   for (const auto& [low, high] : {std::pair{1.0, 1.0}, std::pair{1.0, 0.0}, std::pair{0.0, std::nan("")},
                                   std::pair{-most, most}, std::pair{0.0, kInfinite}, std::pair{-kInfinite, 0.0}})
     CHECK_THROWS_WITH(Tensor::rand({2}, r, low, high, DType::f64), Contains("[rand] no numbers to choose from"));
-  CHECK_THROWS_WITH(Tensor::rand({2}, r, 0, 1e300), Contains("as f32"));  // no such float
+  CHECK_THROWS_WITH(Tensor::rand({2}, r, 0, 1e300), Contains("as f32"));                      // no such float
   CHECK_THROWS_WITH(Tensor::rand({2}, r, 1, 1 + 0x1p-10, DType::bf16), Contains("as bf16"));  // one and the same there
   CHECK_THROWS_WITH(Tensor::rand({2}, r, 0, 9, DType::i64), Contains("[rand] not a floating dtype"));
   CHECK_THROWS_WITH(Tensor::randn({2}, r, DType::i32), Contains("[randn] not a floating dtype"));

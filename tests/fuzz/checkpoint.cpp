@@ -1,4 +1,5 @@
 #include "models/checkpoint.h"
+
 #include "tests/fuzz/fuzz.h"
 
 using namespace bg;

@@ -10,8 +10,11 @@ namespace {
 std::string lines(const std::vector<CurvePoint>& curve) {
   std::string text;
   for (const CurvePoint& p : curve) {
-    nlohmann::json row{{"step", p.step},           {"train_loss", p.train_loss}, {"lr", p.lr},
-                       {"grad_norm", p.grad_norm}, {"tokens_per_s", p.tokens_per_s}};
+    nlohmann::json row{{"step", p.step},
+                       {"train_loss", p.train_loss},
+                       {"lr", p.lr},
+                       {"grad_norm", p.grad_norm},
+                       {"tokens_per_s", p.tokens_per_s}};
     if (p.val_loss) row["val_loss"] = *p.val_loss;
     text += row.dump() + "\n";
   }

@@ -1,4 +1,5 @@
 #include "core/io/npy.h"
+
 #include "tests/fuzz/fuzz.h"
 
 using namespace bg;

@@ -1,6 +1,7 @@
 // An input is a tokenizer.json, or `+` and a JSON merge patch (RFC 7396) on a small one that is good.
-#include "core/io/json.h"
 #include "models/tokenizer.h"
+
+#include "core/io/json.h"
 #include "models/unicode.h"
 #include "tests/fuzz/fuzz.h"
 

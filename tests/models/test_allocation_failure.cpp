@@ -87,8 +87,8 @@ bool fails_at(int64_t n, F&& work) {
 TEST_CASE("memory that runs out in a training step leaves everything as it was, and the step can be done again") {
   const bool checkpointing = GENERATE(false, true), cached = GENERATE(true, false);
   const int threads = checkpointing == cached ? 1 : 4, before_threads = num_threads();
-  INFO((checkpointing ? "checkpointing, " : "") << threads << " threads, " << (cached ? "with" : "without")
-                                                << " cached blocks");
+  INFO((checkpointing ? "checkpointing, " : "")
+       << threads << " threads, " << (cached ? "with" : "without") << " cached blocks");
   set_num_threads(threads);
   const std::optional<FineChunks> fine = threads > 1 ? std::optional<FineChunks>(std::in_place) : std::nullopt;
 

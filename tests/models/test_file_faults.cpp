@@ -61,8 +61,8 @@ json without(json j, std::initializer_list<const char*> keys) {
 // All that a run leaves, without what depends on the clock.
 std::string outcome(const fs::path& run) {
   std::string all = read_file(run / "model.safetensors", FileKind::data);
-  for (const char* name : {"config.json", "tokenizer.json", "cache/train.tokens", "cache/valid.tokens",
-                           "checkpoints/best.safetensors"})
+  for (const char* name :
+       {"config.json", "tokenizer.json", "cache/train.tokens", "cache/valid.tokens", "checkpoints/best.safetensors"})
     all += read_file(run / name, FileKind::data);
   const json results = json::parse(read_file(run / "results.json", FileKind::settings));
   all += without(results, {"step_seconds", "peak_bytes"}).dump();

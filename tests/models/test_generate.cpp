@@ -147,8 +147,11 @@ TEST_CASE("Sampling: candidates of top-p, top-k and the repetition penalty, exac
   for (int i = 0; i < 20000; ++i) ++drawn[static_cast<size_t>(sample_token(logits, {.top_p = 0.6}, rng))];
   CHECK(drawn[0] + drawn[2] + drawn[4] == 0);
   CHECK(close(drawn[1] / 20000, 8 / 12., 0, 0.015));
-  for (const SampleOptions& bad : {SampleOptions{.top_p = 0}, {.top_p = 1.1}, {.top_p = std::nan("")},
-                                   {.repetition_penalty = 0}, {.repetition_penalty = -2}})
+  for (const SampleOptions& bad : {SampleOptions{.top_p = 0},
+                                   {.top_p = 1.1},
+                                   {.top_p = std::nan("")},
+                                   {.repetition_penalty = 0},
+                                   {.repetition_penalty = -2}})
     CHECK_THROWS_AS(candidates(logits, bad), UsageError);
   CHECK_THROWS_WITH(candidates(logits, {.top_p = 2}), Contains("bad top_p: got 2, expected a number above 0"));
   CHECK_THROWS_WITH(candidates(signs, {.repetition_penalty = 2}, std::vector<int64_t>{4}), Contains("got 4"));
@@ -182,8 +185,8 @@ TEST_CASE("stop texts: the first that is complete ends the text, in any pieces")
     CHECK(until({"end"}, "an en", piece) == "an en");
     CHECK(until({}, "text", piece) == "text");
     CHECK(until({"aab"}, "aaab", piece) == "a|");
-    CHECK(until({"abc", "b"}, "abc", piece) == "a|");   // b is complete first
-    CHECK(until({"bc", "abc"}, "abc", piece) == "|");   // both at once: the longer
+    CHECK(until({"abc", "b"}, "abc", piece) == "a|");  // b is complete first
+    CHECK(until({"bc", "abc"}, "abc", piece) == "|");  // both at once: the longer
     CHECK(until({"xyz", "\n"}, "xy\nz", piece) == "xy|");
     CHECK(until({"\xc3\xa9"}, "caf\xc3\xa9!", piece) == "caf|");
   }

@@ -45,8 +45,8 @@ bool holds(const std::string& condition, const TransformerConfig& c, int64_t rou
 Shape shape_of(std::string text, const TransformerConfig& c) {
   const int64_t d = c.d_model;
   const std::map<std::string, int64_t> sizes{
-      {"vocab", c.vocab}, {"seq_len", c.seq_len}, {"d", d}, {"h", c.mlp_ratio * d}, {"2d", 2 * d}, {"2d+1", 2 * d + 1},
-      {"1", 1},           {"32", 32}};
+      {"vocab", c.vocab}, {"seq_len", c.seq_len}, {"d", d}, {"h", c.mlp_ratio * d},
+      {"2d", 2 * d},      {"2d+1", 2 * d + 1},    {"1", 1}, {"32", 32}};
   Shape shape;
   text = text.substr(1, text.size() - 2) + ", ";
   for (size_t at = 0, comma = 0; (comma = text.find(", ", at)) != std::string::npos; at = comma + 2)

@@ -89,10 +89,9 @@ TEST_CASE("a run whose folder or log is removed or moved stops, and leaves no ot
     for (const int64_t at : {1, 2, 6}) {
       INFO(name << " at step " << at);
       Scratch run, moved;
-      CHECK_THAT(message_of([&] {
-                   train(short_run(), run.path, false, meanwhile(at, [&] { act(run.path, moved.path); }));
-                 }),
-                 Contains("removed, moved or replaced"));
+      CHECK_THAT(
+          message_of([&] { train(short_run(), run.path, false, meanwhile(at, [&] { act(run.path, moved.path); })); }),
+          Contains("removed, moved or replaced"));
       CHECK(!fs::exists(run.path));
     }
   for (const bool replaced : {false, true}) {

@@ -39,7 +39,8 @@ TEST_CASE("the curve of a killed run is read: half a line is none, and a step do
                         "{\"step\":1,\"train_loss\":3.5,\"lr\":0.1,\"grad_norm\":2,\"tokens_per_s\":10}\n"
                         "{\"step\":2,\"train_loss\":3.0}\n{\"step\":3,\"train_loss\":2.5}\n"
                         "{\"step\":2,\"train_loss\":3.0,\"val_loss\":4}\n{\"step\":3,\"train_loss\":null}\n"
-                        "{\"step\":3,\"train_loss\":\"2\"}\n{\"step\":3,\"train_l\n" + std::string(100'000, '['));
+                        "{\"step\":3,\"train_loss\":\"2\"}\n{\"step\":3,\"train_l\n" +
+                            std::string(100'000, '['));
   const std::vector<CurvePoint> curve = read_curve(run.path);
   REQUIRE(curve.size() == 2);
   CHECK(curve[0].tokens_per_s == 10);

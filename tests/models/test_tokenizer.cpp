@@ -395,8 +395,8 @@ TEST_CASE("added tokens that are normalized are looked for after those that are 
   const auto ids_of = [&](bool first, bool second, const std::string& text) {
     std::string json = BpeTokenizer::train("ab ab abc", 258).to_json();
     const auto added = [](int id, const std::string& content, bool normalized) {
-      return bg::str("{\"id\": ", id, ", \"content\": \"", content, "\", \"normalized\": ", normalized ? "true" : "false",
-                     "}");
+      return bg::str("{\"id\": ", id, ", \"content\": \"", content,
+                     "\", \"normalized\": ", normalized ? "true" : "false", "}");
     };
     json.replace(json.find(none), none.size(),
                  "\"added_tokens\": [" + added(258, "<x>", first) + "," + added(259, "x><", second) + "]");

@@ -402,8 +402,10 @@ TEST_CASE("TransformerConfig: to JSON and back, what is wrong is named") {
   missing.erase("heads");
   CHECK_THROWS_WITH(TransformerConfig::from_json(missing), Contains("'heads' is missing"));
   CHECK_THROWS_WITH(TransformerConfig::from_json(with("size", 3)), Contains("unknown field: got 'size'"));
-  CHECK_THROWS_WITH(TransformerConfig::from_json(with("heads", "2")), Contains("bad heads: got \"2\", expected a whole number"));
-  CHECK_THROWS_WITH(TransformerConfig::from_json(with("heads", 2.5)), Contains("bad heads: got 2.5, expected a whole number"));
+  CHECK_THROWS_WITH(TransformerConfig::from_json(with("heads", "2")),
+                    Contains("bad heads: got \"2\", expected a whole number"));
+  CHECK_THROWS_WITH(TransformerConfig::from_json(with("heads", 2.5)),
+                    Contains("bad heads: got 2.5, expected a whole number"));
   CHECK_THROWS_WITH(TransformerConfig::from_json(with("gate", "open")),
                     Contains("unknown gate: got 'open', expected none, scalar, linear or mlp"));
   CHECK_THROWS_WITH(

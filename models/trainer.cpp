@@ -98,7 +98,7 @@ TrainOptions TrainOptions::from_json(const json& j) {
   o.min_lr = f.number("min_lr");
   o.warmup = f.whole("warmup");
   o.weight_decay = f.number("weight_decay");
-  o.decay = f.find("decay").is_null() ? Decay::all : kDecayNames.parse(f.text("decay"));
+  o.decay = f.find("decay").is_null() ? Decay::all : kDecayNames.parse(f.word("decay"));
   o.beta1 = f.number("beta1");
   o.beta2 = f.number("beta2");
   o.clip = f.number("clip");

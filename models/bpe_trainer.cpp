@@ -217,8 +217,8 @@ class Trainer {
     pair.count += change.count;
     if (pair.slots.empty())
       pair.slots = std::move(change.slots);
-    else
-      pair.slots.insert(pair.slots.end(), change.slots.begin(), change.slots.end());
+    else  // one by one: g++ 14 warns, wrongly, of an insert of the range
+      for (const uint32_t slot : change.slots) pair.slots.push_back(slot);
   }
 
   void lose(uint64_t key, int64_t count) {

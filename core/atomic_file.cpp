@@ -89,6 +89,11 @@ bool write_all(int fd, std::string_view text) {
   return true;
 }
 
+int64_t size_of_open_file(int fd) {
+  struct stat info = {};
+  return fstat(fd, &info) == 0 ? static_cast<int64_t>(info.st_size) : -1;
+}
+
 }  // namespace
 
 bool names_open_file(const fs::path& path, int fd) {
@@ -170,6 +175,7 @@ AppendFile::AppendFile(fs::path path) : path_(std::move(path)) {
   ignore_file_size_signal();
   fd_ = file_calls::open_to_write(path_.c_str(), O_APPEND | O_NONBLOCK);
   if (fd_ < 0) fail_to("open", path_, errno);
+  size_ = size_of_open_file(fd_);
 }
 
 AppendFile::~AppendFile() { ::close(fd_); }
@@ -178,11 +184,15 @@ void AppendFile::check() const {
   if (!names_open_file(path_, fd_))
     fail("file", str(path_.string(), " was removed, moved or replaced while this program wrote to it"), "", "",
          "let no other program change it");
+  if (const int64_t size = size_of_open_file(fd_); size != size_)
+    fail("file", str(path_.string(), " was cut or written to by another program"), str(size, " bytes"), str(size_),
+         "let no other program change it");
 }
 
 void AppendFile::append(std::string_view text) {
   check();
   if (!write_all(fd_, text)) fail_to("write", path_, errno);
+  size_ += std::ssize(text);
 }
 
 void AppendFile::flush() {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -57,7 +58,7 @@ class AppendFile {
   AppendFile(const AppendFile&) = delete;
   AppendFile& operator=(const AppendFile&) = delete;
 
-  /// Throws Error when another program removed the file, moved it, or put another one in its place.
+  /// Throws Error when another program removed the file, moved it, put another one in its place, or changed its size.
   void check() const;
   void append(std::string_view text);  ///< check(), then all of the text
   void flush();                        ///< to the disk: it survives a power cut
@@ -65,6 +66,7 @@ class AppendFile {
  private:
   std::filesystem::path path_;
   int fd_ = -1;
+  int64_t size_ = 0;  // in bytes, by what was written
 };
 
 /// Whether `path` still names what the descriptor has open: another program may have put another in its place.

@@ -26,7 +26,12 @@ RunFolder::RunFolder(fs::path path) : path_(made(std::move(path))), lock_(path_)
 
 fs::path RunFolder::to_write(const std::string& name) const {
   lock_.check();
-  if (log_) log_->check();
+  if (log_) {  // opened once config.json is there
+    log_->check();
+    BG_CHECK(is_there(path_ / "config.json"), "run",
+             str((path_ / "config.json").string(), " was removed while this program trained into its folder"), {}, {},
+             "let no other program change it");
+  }
   return path_ / name;
 }
 

@@ -392,6 +392,7 @@ class Training {
     texts_.drop_train();
     if (resume) restore();
     kept_log_ = log_until(out_, step_);
+    if (step_ > 0) progress_.say(str("resumed at step ", step_));
   }
 
   TrainResult run() {
@@ -553,7 +554,6 @@ class Training {
     if (const std::string other = build_difference(c->meta.value("build", json())); !other.empty())
       progress_.say(str("the checkpoint was written by another build or machine (", other,
                         "): bits may differ from an unbroken run"));
-    progress_.say(str("resumed at step ", step_));
   }
 
   // A run that was stopped before its first checkpoint begins anew; one whose checkpoints are lost does not.

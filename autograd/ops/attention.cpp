@@ -1,5 +1,7 @@
 #include "autograd/ops/attention.h"
 
+#include <cmath>
+
 #include "autograd/ops/attention_parts.h"
 
 namespace bg {
@@ -20,6 +22,7 @@ Shapes check(std::string_view op, const Tensors& in, const AttentionArgs& a) {
     BG_CHECK(a.heads >= 1 && t.size(2) % a.heads == 0, op, "heads do not divide the width",
              str(a.heads, " heads for ", t.shape()), "a width that is a multiple of the heads");
   }
+  BG_CHECK(std::isfinite(a.scale), op, "bad scale", str(a.scale), "a number, or 0 for 1 / sqrt(width of a head)");
   const Tensor &q = in[0], &k = in[1], &v = in[2];
   BG_CHECK(q.size(2) == k.size(2), op, "queries and keys differ in width", str(q.shape(), " and ", k.shape()),
            "equal last sizes");
@@ -60,9 +63,13 @@ std::vector<int64_t> attn::read_lengths(std::string_view op, const Tensor& lengt
            "i64");
   BG_CHECK(lengths.shape() == Shape{batch}, op, "lengths have the wrong shape", str(lengths.shape()),
            str(Shape{batch}));
-  std::vector<int64_t> out = lengths.to_vector<int64_t>();
-  for (size_t b = 0; b < out.size(); ++b)
-    BG_CHECK(out[b] >= 0 && out[b] <= keys, op, "length out of range", str(out[b], " for row ", b), str("0 to ", keys));
+  std::vector<int64_t> out;
+  for (int64_t b = 0; b < batch; ++b) {
+    const double length = lengths.flat(b);
+    BG_CHECK(length >= 0 && length <= static_cast<double>(keys) && length == std::floor(length), op,
+             "length out of range", str(length, " for row ", b), str("a whole number, 0 to ", keys));
+    out.push_back(static_cast<int64_t>(length));
+  }
   return out;
 }
 

@@ -222,4 +222,8 @@ TEST_CASE("attention and twicing as functions: lengths, scale, dropout and entro
   // without options: one head, every key, 1 / sqrt(d_key)
   CHECK(difference(attention(q, k, v), matmul(softmax(matmul(q, transpose(k, 1, 2)) * 0.5), v)) < 1e-12);
   CHECK_THROWS_WITH(attention(q, k, v, {.lengths = Tensor::of<int64_t>({2, 4}, {2})}), Contains("length out of range"));
+  for (const double length : {1.5, -0.5, 3.4, std::nan("")})
+    CHECK_THROWS_WITH(attention(q, k, v, {.lengths = Tensor::of<double>({2, length}, {2})}),
+                      Contains("[attention] length out of range") && Contains("a whole number, 0 to 3"));
+  CHECK_THROWS_WITH(attention(q, k, v, {.scale = std::nan("")}), Contains("[attention] bad scale"));
 }

@@ -106,6 +106,19 @@ TEST_CASE("a run whose folder or log is removed or moved stops, and leaves no ot
                Contains("metrics.jsonl was removed, moved or replaced"));
     if (replaced) CHECK(bytes(log) == "another's\n");
   }
+  const std::pair<const char*, std::function<void(const fs::path&)>> changes[] = {
+      {"metrics.jsonl was cut or written to by another program: got 0 bytes",
+       [](const fs::path& run) { fs::resize_file(run / "metrics.jsonl", 0); }},
+      {"config.json was removed", [](const fs::path& run) { fs::remove(run / "config.json"); }},
+  };
+  for (const auto& [message, change] : changes) {
+    Scratch run;
+    CHECK_THAT(message_of([&, &change = change] {
+                 train(short_run(), run.path, false, meanwhile(3, [&] { change(run.path); }));
+               }),
+               Contains(message));
+    CHECK(!fs::exists(run.path / "model.safetensors"));
+  }
 }
 
 TEST_CASE("what a resume needs and does not find stops it before anything is cut") {

@@ -5,7 +5,7 @@
 using namespace bg;
 
 void read_input(std::string_view input) {
-  const auto checkpoint = fuzz::value_or_refusal([&] { return parse_checkpoint(input, "x"); });
+  const auto checkpoint = fuzz::value_or_refusal(input, [&] { return parse_checkpoint(input, "x"); });
   if (!checkpoint) return;
   const Checkpoint again = parse_checkpoint(checkpoint_bytes(*checkpoint), "again");
   fuzz::require_equal(checkpoint->model, again.model);

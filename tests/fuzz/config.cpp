@@ -6,7 +6,7 @@
 using namespace bg;
 
 void read_input(std::string_view input) {
-  const auto options = fuzz::value_or_refusal([&] {
+  const auto options = fuzz::value_or_refusal(input, [&] {
     nlohmann::json j = TrainOptions().to_json();
     if (input.starts_with('+'))
       j.merge_patch(parse_json_or_null(input.substr(1)));

@@ -24,7 +24,7 @@ std::string lines(const std::vector<CurvePoint>& curve) {
 }  // namespace
 
 void read_input(std::string_view input) {
-  const auto curve = fuzz::value_or_refusal([&] { return parse_curve(input); });
+  const auto curve = fuzz::value_or_refusal(input, [&] { return parse_curve(input); });
   if (!curve) return;
   int64_t before = 0;
   for (const CurvePoint& p : *curve) {

@@ -4,7 +4,7 @@
 using namespace bg;
 
 void read_input(std::string_view input) {
-  const auto arrays = fuzz::value_or_refusal([&] { return parse_npz(input, "x"); });
+  const auto arrays = fuzz::value_or_refusal(input, [&] { return parse_npz(input, "x"); });
   if (!arrays || arrays->empty()) return;
   fuzz::require_equal(*arrays, parse_npz(npz_bytes(*arrays, "again"), "again"));
 }

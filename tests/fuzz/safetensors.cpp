@@ -5,13 +5,13 @@
 using namespace bg;
 
 void read_input(std::string_view input) {
-  const auto header = fuzz::value_or_refusal([&] { return parse_safetensors_header(input, "x"); });
-  const auto file = fuzz::value_or_refusal([&] { return parse_safetensors(input, "x"); });
+  const auto header = fuzz::value_or_refusal(input, [&] { return parse_safetensors_header(input, "x"); });
+  const auto file = fuzz::value_or_refusal(input, [&] { return parse_safetensors(input, "x"); });
   if (!header) return fuzz::require(!file, "a file is read only where its header is");
   for (const auto& item : header->tensors) {
     const auto& name = item.first;
     const auto& entry = item.second;
-    const auto one = fuzz::value_or_refusal([&] { return parse_safetensors(input, "x", {name}); });
+    const auto one = fuzz::value_or_refusal(input, [&] { return parse_safetensors(input, "x", {name}); });
     if (!one) continue;
     const Tensor& t = one->tensors.at(name);
     fuzz::require(entry.dtype == t.dtype() && entry.shape == t.shape(), "a tensor is as its header says");

@@ -27,7 +27,7 @@ void encode_and_decode(const Tokenizer& tokenizer, const Tokenizer& again, std::
 
 void read_input(std::string_view input) {
   const std::string file = input.starts_with('+') ? patched(input.substr(1)) : std::string(input);
-  const auto tokenizer = fuzz::value_or_refusal([&] { return Tokenizer::parse(file); });
+  const auto tokenizer = fuzz::value_or_refusal(input, [&] { return Tokenizer::parse(file); });
   if (!tokenizer) return;
   const auto again = Tokenizer::parse((*tokenizer)->to_json());
   fuzz::require((*tokenizer)->fingerprint() == again->fingerprint(), "the same tokenizer after saving and reading");

@@ -25,6 +25,17 @@
 // op whose inputs broadcast declares `static constexpr bool broadcasts = true` and returns gradients of the output's
 // shape: the engine sums them down. An op of one output that costs little beside the memory of that output declares
 // `static constexpr bool cheap = true`: whoever saves its output keeps a recipe and computes it again.
+//
+// Declarations that the verifier needs where an op is right in an unusual way, each with its reason:
+//   In{"target", false, "why"}                         a constant by convention though the output depends on it
+//   In{"p", Domain::simplex}                           the set that an input lives in
+//   Sample(...).at_kink("ties go to the first")        a point on a kink, and the convention there
+//   static constexpr std::string_view convention       the backward is, on purpose, not the derivative
+//   (straight-through,
+//     with template <class S> static Arrs<S> gradient_of(const Arrs<S>& in, const Args&): the function whose derivative
+//     it is instead                                    reversed gradients)
+//   static constexpr std::string_view nonlinear        the backward is, on purpose, not linear in the cotangent
+//   (clipping)
 #pragma once
 
 #include <array>
@@ -41,12 +52,24 @@
 
 namespace bg {
 
+/// The set that an input lives in. The verifier's moved points and directions stay in it.
+enum class Domain {
+  any,
+  positive,   ///< every element above 0
+  simplex,    ///< rows (the last dimension) of positive numbers whose sum is 1
+  symmetric,  ///< square matrices (the last two dimensions), equal to their transpose
+};
+
 /// An input: its name in messages, and whether gradients exist for it at all (indices and lengths have none).
 struct In {
   std::string name;
   bool differentiable = true;
+  std::string constant;  ///< why a floating input on which the output depends has no gradient, by convention
+  Domain domain = Domain::any;
 
-  In(std::string n, bool d = true) : name(std::move(n)), differentiable(d) {}
+  In(std::string n, bool d = true, std::string why_constant = {}, Domain set = Domain::any)
+      : name(std::move(n)), differentiable(d), constant(std::move(why_constant)), domain(set) {}
+  In(std::string n, Domain set) : name(std::move(n)), domain(set) {}
 };
 
 struct NoArgs {};
@@ -88,9 +111,17 @@ struct Sample {
   A args;
   Tensors inputs;
   std::vector<int> zero_grads;  ///< inputs whose gradient is exactly zero here (declared, then tested)
+  std::string kink;  ///< not empty: the point lies on a kink or tie, and what the gradient is there by convention
 
   Sample(std::string l, A a, Tensors in, std::vector<int> zero = {})
       : label(std::move(l)), args(std::move(a)), inputs(std::move(in)), zero_grads(std::move(zero)) {}
+
+  /// Declares the point a kink. The dual numbers of the reference state the convention, which is what is verified;
+  /// differences do not apply.
+  Sample at_kink(std::string convention) && {
+    kink = std::move(convention);
+    return std::move(*this);
+  }
 };
 
 /// A wrong backward that the verifier must reject.

@@ -130,12 +130,13 @@ void check_difference(Recorder& r, const Subject& s, const Forward& f, const Dra
     const Draw::Direction& dir = d.directions[i];
     if (s.declared_zero(i) || truly_zero(dir)) continue;  // a relative error of rounding noise says nothing
     const Tensor u = num::scale(dir.u, 1 / dir.u_norm);   // a long direction would leave the formula's range
-    const auto [ju, h] = outputs_along(s, f.in, i, u, kTolerance.difference);
+    const Difference along = outputs_along(s, f.in, i, u, kTolerance.difference);
+    const std::vector<double>& ju = along.slope;
     const std::vector<double> gi = flatten({g[i]});
     const double p = dot(gi, flatten({u})), q = dot(v, ju);
     Failure* e = r.expect(Step::V3, "<backward(v), u> = <v, (f(x + hu) - ...) / h>", s.point.inputs[i].name, p, q,
                           inner_error(p, q, d.v_norm * norm(ju) + norm(gi)), kTolerance.difference);
-    if (e) e->fd_step = h;
+    if (e) e->fd_step = along.h;
   }
 }
 

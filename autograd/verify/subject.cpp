@@ -125,33 +125,6 @@ Tensors moved(Tensors in, size_t input, const Tensor& u, double t) {
   return in;
 }
 
-Difference difference(const std::function<std::vector<double>(double t)>& at, double tolerance, double step) {
-  auto change = [&](double t) {
-    std::vector<double> up = at(t);
-    const std::vector<double> down = at(-t);
-    for (size_t k = 0; k < up.size(); ++k) up[k] -= down[k];
-    return up;
-  };
-  double h = step;
-  std::vector<double> d1 = change(h), d2 = change(2 * h), d4 = change(4 * h);
-  for (;; h /= 2) {
-    Difference out{std::vector<double>(d1.size()), h};
-    double left_over = 0, scale = 1;
-    for (size_t k = 0; k < d1.size(); ++k) {
-      const double fine = (8 * d1[k] - d2[k]) / (12 * h), coarse = (8 * d2[k] - d4[k]) / (24 * h);
-      const double correction = (fine - coarse) / 15;
-      out.slope[k] = fine + correction;
-      left_over = std::max(left_over, std::abs(correction));
-      scale = std::max(scale, std::abs(fine));
-    }
-    // the correction itself bounds what is left; a map that bends too much for this step gets a finer one
-    if (!(left_over > tolerance * scale) || h < kTolerance.min_step) return out;
-    d4 = std::move(d2);
-    d2 = std::move(d1);
-    d1 = change(h / 2);
-  }
-}
-
 uint64_t checksum(const Tensor& t) {
   if (!t.defined()) return 0;
   return hash_bytes({reinterpret_cast<const char*>(t.storage()->data()), t.storage()->bytes()});

@@ -4,6 +4,7 @@
 
 #include <span>
 
+#include "autograd/verify/difference.h"
 #include "autograd/verify/entry.h"
 #include "autograd/verify/tolerances.h"
 #include "core/tensor_ops.h"
@@ -80,16 +81,6 @@ std::vector<double> directional(const Point& point, const Tensors& in, const Ten
                                 const Tensor& u);
 /// `in` with one input moved by t along u.
 Tensors moved(Tensors in, size_t input, const Tensor& u, double t);
-
-/// d at / dt at 0 by differences: the 4-point formula (8 (f(h) - f(-h)) - (f(2h) - f(-2h))) / 12h with one step of
-/// Richardson's extrapolation. The step is halved until the extrapolation corrects by less than the tolerance: it
-/// depends on the function alone, never on the gradient under test.
-struct Difference {
-  std::vector<double> slope;
-  double h;  ///< the step taken
-};
-Difference difference(const std::function<std::vector<double>(double t)>& at, double tolerance,
-                      double step = kTolerance.step);
 
 /// Checksum of a tensor's whole storage, gaps between strided elements included.
 uint64_t checksum(const Tensor& t);

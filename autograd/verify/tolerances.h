@@ -20,7 +20,8 @@ struct Tolerances {
   double vacuous = 1e-8;      ///< V9: a gradient below this share of the cotangent counts as zero and must be declared
   double zero = 1e-12;        ///< V9: a declared zero must be below this
   double step = 1.5e-3;       ///< first step of a finite difference along a direction of length 1
-  double min_step = 2e-4;     ///< below it rounding would weigh more than truncation
+  double least_step = 1e-10;  ///< the smallest step that is tried
+  double jump = 1e-5;         ///< a slope that jumps by more than this share at the point is a kink
   double scale_error = 1e-3;  ///< V10: the relative error planted in every gradient
   int max_jacobian = 64;      ///< V5: largest number of elements, of the outputs and of one input
 };

@@ -159,6 +159,11 @@ template <class O>
 inline constexpr bool has_compose = requires(const Vars& in, const typename O::Args& a) {
   { O::compose(in, a) } -> std::same_as<Vars>;
 };
+/// Is the backward, on purpose, the derivative of another function, O::gradient_of?
+template <class O>
+inline constexpr bool has_convention = requires {
+  { O::convention } -> std::convertible_to<std::string_view>;
+};
 template <class O>
 inline constexpr bool is_cheap = requires {
   requires O::cheap;

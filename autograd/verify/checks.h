@@ -1,4 +1,4 @@
-// The checks of the ladder, as plain functions on a sample. Each tells a Recorder what it compared.
+// The checks of the ladder, as plain functions on a sample. Each reports to a Recorder what it compared.
 #pragma once
 
 #include <optional>
@@ -23,18 +23,25 @@ class Recorder {
   /// Counts one comparison; anything but error <= tolerance (NaN, too) is a failure. Returns it for details, or null.
   Failure* expect(Step step, std::string_view what, std::string_view input, double analytic, double reference,
                   double error, double tolerance);
-  /// Elementwise: max|a - b| / max(1, max|b|).
+  /// Elementwise: max|a - b| / max(floor, max|b|). A floor of 0 compares small tensors at their own size.
   Failure* expect_close(Step step, std::string_view what, std::string_view input, const Tensor& analytic,
-                        const Tensor& reference, double tolerance);
+                        const Tensor& reference, double tolerance, double floor = 1);
   /// Bit for bit.
   Failure* expect_same(Step step, std::string_view what, std::string_view input, const Tensor& a, const Tensor& b);
   Failure* fail(Step step, std::string_view what, std::string_view input, const std::string& note);
 
+  /// Nothing could be seen where the ladder needs something: neither right nor wrong. `advice` says what to do.
+  Failure* inconclusive(Step step, std::string_view what, std::string_view input, const std::string& advice);
+  /// A comparison is left out because others stand in for it; counted by reason.
+  void skip(const std::string& reason);
+
   OpReport& report() { return report_; }
+  const Entry& entry() const { return entry_; }
   const VerifyOptions& options() const { return options_; }
 
  private:
   std::string rerun() const;
+  Failure* keep(Step step, std::string_view what, std::string_view input, bool inconclusive);
 
   OpReport& report_;
   const VerifyOptions& options_;
@@ -44,31 +51,40 @@ class Recorder {
   Failure discarded_;
 };
 
-/// A random cotangent, a random direction for every input, and <v, J u> by dual numbers: what V2 holds gradients to.
-/// Computed once for the op, used again for each of its mutants.
+/// A random cotangent, a random direction for every input, and <v, J u> by dual numbers: what V2 compares gradients
+/// with. Computed once for the op, used again for each of its mutants.
 struct Draw {
   Tensors v;
   double v_norm = 0;
   struct Direction {
     Tensor u;
     double v_ju = 0, ju_norm = 0, u_norm = 0;
+    mutable std::optional<double> rounding;  ///< of <v, J u>: see rounding_of
   };
   std::vector<Direction> directions;  // one per input; undefined u where the input has no gradient
 };
-Draw make_draw(const Subject& subject, const Forward& f, Rng& rng);
+/// `balanced`: output elements that move little get a larger cotangent, so that all count alike.
+Draw make_draw(const Subject& subject, const Forward& f, Rng& rng, bool balanced = false);
 
 /// <v, J e_k> for every element k of an input: the exact gradient by dual numbers. Slow; for small inputs.
 Tensor exact_gradient(const Point& point, const Forward& f, const Tensors& v, size_t input);
 
+/// How far <v, J u> may be off in double where everything is right: the formula in long double, at the point and at
+/// points within rounding of it. Large where the function is badly conditioned.
+double rounding_of(const Subject& s, const Forward& f, const Draw& d, size_t input);
+
 void check_forward(Recorder& r, const Subject& s, const Forward& f);               // V1
+void check_declared(Recorder& r, const Subject& s, const Forward& f, Rng& rng);    // V9: no gradient is forgotten
 void check_exact(Recorder& r, const Subject& s, const Forward& f, const Draw& d);  // V2, V9
 /// The same for one input and a gradient at hand.
 void check_exact(Recorder& r, const Subject& s, const Forward& f, const Draw& d, size_t input, const Tensor& g);
+/// V1 and V2 away from the author's points; `d` is the draw at the point.
+void check_moved(Recorder& r, const Subject& s, const Forward& f, const Draw& d, Rng& rng);
 void check_difference(Recorder& r, const Subject& s, const Forward& f, const Draw& d);                            // V3
 void check_compose(Recorder& r, const Subject& s, const Forward& f, const Draw& d);                               // V4
 void check_jacobian(Recorder& r, const Subject& s, const Forward& f);                                             // V5
 void check_structure(Recorder& r, const Subject& s, const Forward& f, const Draw& d, Rng& rng);                   // V6
-void check_precision(Recorder& r, const Subject& s, const Forward& f, const Draw& d, double bound);               // V7
+void check_precision(Recorder& r, const Subject& s, const Forward& f, const Draw& d, double bound, Rng& rng);     // V7
 void check_second(Recorder& r, const Subject& s, const Forward& f, const Draw& d, const Entry& entry, Rng& rng);  // V8
 
 /// A sample with what the checks of several backwards share.

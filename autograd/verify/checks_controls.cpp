@@ -62,16 +62,17 @@ std::optional<Step> rejected(const Entry& entry, const Subject& s, const Case& c
   OpReport scratch;
   Recorder r(scratch, options, entry);
   r.set_explains(false);
-  auto failed = [&] { return scratch.failure_count > 0; };
+  auto failed = [&] { return scratch.wrong(); };
   guarded(r, Step::V2, [&] { check_exact(r, s, c.forward, c.draws[0]); });
   if (!failed() && thorough) {
     if (entry.composed) guarded(r, Step::V4, [&] { check_compose(r, s, c.forward, c.draws[0]); });
-    if (!failed()) guarded(r, Step::V5, [&] { check_jacobian(r, s, c.forward); });
-    Rng rng(options.seed);
+    if (!failed() && s.point.kink.empty()) guarded(r, Step::V5, [&] { check_jacobian(r, s, c.forward); });
+    Rng rng(options.seed), moving(options.seed, 1);
+    if (!failed()) guarded(r, Step::V2, [&] { check_moved(r, s, c.forward, c.draws[0], moving); });
     if (!failed()) guarded(r, Step::V6, [&] { check_structure(r, s, c.forward, c.draws[0], rng); });
   }
   if (!failed()) return std::nullopt;
-  return scratch.failures.front().step;
+  return std::find_if(scratch.failures.begin(), scratch.failures.end(), [](auto& f) { return !f.inconclusive; })->step;
 }
 
 // The same for one wrong gradient at hand, without running a backward again.
@@ -81,7 +82,7 @@ bool rejected_at_once(const Entry& entry, const Case& c, size_t input, const Ten
   Recorder r(scratch, options, entry);
   r.set_explains(false);
   check_exact(r, c.subject, c.forward, c.draws[0], input, wrong);
-  return scratch.failure_count > 0;
+  return scratch.wrong();
 }
 
 Subject planted(const Case& c, size_t input, const Generated& kind) {

@@ -1,53 +1,9 @@
-// An op as the verifier sees it: its types erased once, here, so that all checks are ordinary code that compiles once.
+// Ops as the verifier sees them: the types of an op's struct are erased here, and nowhere else.
 #pragma once
 
-#include <memory>
-
-#include "autograd/op.h"
+#include "autograd/verify/point.h"
 
 namespace bg::verifier {
-
-/// One sample of one op: everything that can be asked of it.
-class Point {
- public:
-  virtual ~Point() = default;
-
-  int index = 0;  ///< among the op's samples
-  std::string label;
-  std::vector<In> inputs;
-  Tensors values;
-  std::vector<int> zero_grads;
-  bool broadcasts = false;
-
-  virtual Tensors forward(Saved& saved, const Tensors& in) const = 0;
-  /// The raw gradients that the op (mutant < 0) or one of its mutants returns.
-  virtual Tensors backward(const Saved& saved, const Tensors& cotangents, const Need& need,
-                           const std::vector<Node::Value>& input_values, int mutant) const = 0;
-  virtual Arrs<double> reference(const Arrs<double>& in) const = 0;
-  virtual Arrs<long double> reference(const Arrs<long double>& in) const = 0;
-  virtual Arrs<Dual<double>> reference(const Arrs<Dual<double>>& in) const = 0;
-  virtual Arrs<Dual<long double>> reference(const Arrs<Dual<long double>>& in) const = 0;
-  virtual Vars apply(const Vars& in) const = 0;    ///< through the node, recorded
-  virtual Vars compose(const Vars& in) const = 0;  ///< throws when the op has none
-};
-
-struct MutantInfo {
-  std::string name, equivalent;
-};
-
-/// An op: its name, its traits, and its samples.
-struct Entry {
-  std::string name;
-  std::string type;     ///< of the struct, as C++ writes it
-  bool listed = false;  ///< in ops/all.h, so that the program finds it by name
-  bool primitive = false, composed = false;
-  double f32_bound = 0;  ///< what the op states for V7; 0: nothing stated
-  std::vector<MutantInfo> mutants;
-  std::function<std::vector<std::unique_ptr<Point>>(Rng&)> samples;
-};
-
-/// Entries of all ops in ops/all.h, in order.
-const std::vector<Entry>& all_entries();
 
 namespace detail {
 
@@ -63,31 +19,30 @@ class OpPoint final : public Point {
     label = std::move(sample.label);
     values = std::move(sample.inputs);
     zero_grads = std::move(sample.zero_grads);
+    kink = std::move(sample.kink);
     inputs = inputs_of<O>(args_, values.size());
     if constexpr (requires { O::broadcasts; }) broadcasts = O::broadcasts;
+    convention = has_convention<O>;
   }
 
-  Tensors forward(Saved& saved, const Tensors& in) const override { return run_forward<O>(saved, in, args_); }
-  Tensors backward(const Saved& saved, const Tensors& cotangents, const Need& need,
-                   const std::vector<Node::Value>& input_values, int mutant) const override {
-    const Tensors kept = bg::detail::saved_tensors(saved, O::name);
-    const std::vector<Value> dy(cotangents.begin(), cotangents.end()), slots(kept.begin(), kept.end());
-    const Backward<Value, Args> b(O::name, dy, slots, need, args_, input_values);
-    const std::vector<Value> g = mutant < 0 ? O::backward(b) : (*mutants_)[static_cast<size_t>(mutant)].backward(b);
-    if constexpr (is_primitive<O>) {
-      Tensors out;
-      for (const Var& v : g) out.push_back(v.value());
-      return out;
-    } else {
-      return g;
-    }
+  Run run(const Tensors& in, bool recording) const override {
+    auto saved = std::make_shared<Saved>(recording);
+    Run r;
+    r.out = run_forward<O>(*saved, in, args_);
+    if (!recording) return r;
+    r.kept = bg::detail::saved_tensors(*saved, O::name);
+    std::vector<Node::Value> infos;
+    for (const Tensor& t : in) infos.push_back({t.shape(), t.dtype()});
+    r.backward = [this, saved, infos](const Tensors& cotangents, const Need& need, int mutant) {
+      return gradients(*saved, infos, cotangents, need, mutant);
+    };
+    return r;
   }
   Arrs<double> reference(const Arrs<double>& in) const override { return O::reference(in, args_); }
   Arrs<long double> reference(const Arrs<long double>& in) const override { return O::reference(in, args_); }
-  Arrs<Dual<double>> reference(const Arrs<Dual<double>>& in) const override { return O::reference(in, args_); }
-  Arrs<Dual<long double>> reference(const Arrs<Dual<long double>>& in) const override {
-    return O::reference(in, args_);
-  }
+  Arrs<Dual<double>> reference(const Arrs<Dual<double>>& in) const override { return by_convention(in); }
+  Arrs<Dual<long double>> reference(const Arrs<Dual<long double>>& in) const override { return by_convention(in); }
+  Arrs<double> gradient_of(const Arrs<double>& in) const override { return by_convention(in); }
   Vars apply(const Vars& in) const override { return bg::apply<O>(args_, in); }
   Vars compose(const Vars& in) const override {
     if constexpr (has_compose<O>)
@@ -97,6 +52,29 @@ class OpPoint final : public Point {
   }
 
  private:
+  template <class S>
+  Arrs<S> by_convention(const Arrs<S>& in) const {
+    if constexpr (has_convention<O>)
+      return O::gradient_of(in, args_);
+    else
+      return O::reference(in, args_);
+  }
+
+  Tensors gradients(const Saved& saved, const std::vector<Node::Value>& infos, const Tensors& cotangents,
+                    const Need& need, int mutant) const {
+    const Tensors kept = bg::detail::saved_tensors(saved, O::name);
+    const std::vector<Value> dy(cotangents.begin(), cotangents.end()), slots(kept.begin(), kept.end());
+    const Backward<Value, Args> b(O::name, dy, slots, need, args_, infos);
+    const std::vector<Value> g = mutant < 0 ? O::backward(b) : (*mutants_)[static_cast<size_t>(mutant)].backward(b);
+    if constexpr (is_primitive<O>) {
+      Tensors out;
+      for (const Var& v : g) out.push_back(v.value());
+      return out;
+    } else {
+      return g;
+    }
+  }
+
   Args args_;
   std::shared_ptr<const Mutants> mutants_;
 };
@@ -123,6 +101,8 @@ Entry make_entry() {
   e.primitive = is_primitive<O>;
   e.composed = has_compose<O>;
   if constexpr (requires { O::f32_bound; }) e.f32_bound = O::f32_bound;
+  if constexpr (has_convention<O>) e.convention = O::convention;
+  if constexpr (requires { O::nonlinear; }) e.nonlinear = O::nonlinear;
   auto mutants = std::make_shared<const typename detail::OpPoint<O>::Mutants>(O::mutants());
   for (const auto& m : *mutants) e.mutants.push_back({m.name, m.equivalent});
   e.samples = [mutants](Rng& rng) {

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -16,9 +17,28 @@ Failure* Recorder::expect(Step step, std::string_view what, std::string_view inp
   if (!(error <= c.worst)) c.worst = error;
   if (error <= tolerance) return nullptr;  // false for NaN
   ++report_.failure_count;
-  int kept = 0;
-  for (const Failure& f : report_.failures) kept += f.step == step;
+  Failure* f = keep(step, what, input, false);
+  f->analytic = analytic;
+  f->reference = reference;
+  f->error = error;
+  f->tolerance = tolerance;
+  return f;
+}
+
+Failure* Recorder::inconclusive(Step step, std::string_view what, std::string_view input, const std::string& advice) {
+  ++report_.inconclusive_count;
+  Failure* f = keep(step, what, input, true);
+  f->note = advice;
+  return f;
+}
+
+void Recorder::skip(const std::string& reason) { ++report_.skipped[reason]; }
+
+Failure* Recorder::keep(Step step, std::string_view what, std::string_view input, bool inconclusive) {
+  const auto kept = std::count_if(report_.failures.begin(), report_.failures.end(),
+                                  [&](const Failure& f) { return f.step == step && f.inconclusive == inconclusive; });
   Failure f;
+  f.inconclusive = inconclusive;
   f.op = report_.op;
   f.step = step;
   f.what = what;
@@ -27,10 +47,6 @@ Failure* Recorder::expect(Step step, std::string_view what, std::string_view inp
     f.sample_label = point_->label;
   }
   f.input = input;
-  f.analytic = analytic;
-  f.reference = reference;
-  f.error = error;
-  f.tolerance = tolerance;
   f.seed = options_.seed;
   f.rerun = rerun();
   if (kept >= kKeptPerStep) {
@@ -43,6 +59,8 @@ Failure* Recorder::expect(Step step, std::string_view what, std::string_view inp
 
 // The command for an op that the program knows, the call for any other.
 std::string Recorder::rerun() const {
+  if (entry_.type.empty())
+    return str("the same call with {.seed = ", options_.seed, point_ ? str(", .sample = ", point_->index) : "", "}");
   if (entry_.listed)
     return str("boostgrad gradcheck --op ", entry_.name, " --seed ", options_.seed,
                point_ ? str(" --sample ", point_->index) : "", options_.quick ? " --quick" : "");
@@ -57,24 +75,21 @@ Failure* Recorder::fail(Step step, std::string_view what, std::string_view input
 }
 
 Failure* Recorder::expect_close(Step step, std::string_view what, std::string_view input, const Tensor& analytic,
-                                const Tensor& reference, double tolerance) {
+                                const Tensor& reference, double tolerance, double floor) {
   if (!(analytic.shape() == reference.shape()))
     return fail(step, what, input, str("shape ", analytic.shape(), " instead of ", reference.shape()));
   const std::vector<double> a = analytic.to_vector<double>(), b = reference.to_vector<double>();
-  double scale = 1, worst = 0;
-  size_t at = 0;
-  for (double x : b) scale = std::max(scale, std::abs(x));  // a NaN in b is found below
-  for (size_t i = 0; i < a.size(); ++i) {
-    const double e = std::abs(a[i] - b[i]);
-    if (!(e <= worst)) {
-      worst = e;
-      at = i;
-      if (std::isnan(e)) break;
-    }
-  }
   if (a.empty()) return expect(step, what, input, 0, 0, 0, tolerance);
-  Failure* f = expect(step, what, input, a[at], b[at], worst / scale, tolerance);
-  if (f) f->index = describe_index(reference.shape(), static_cast<int64_t>(at));
+  double scale = floor;
+  for (const double x : b)
+    if (std::isfinite(x)) scale = std::max(scale, std::abs(x));
+  const Worst worst = worst_of(a, b);
+  const size_t at = static_cast<size_t>(worst.at);
+  const double error = worst.error == 0 || scale == 0 ? worst.error : worst.error / scale;
+  Failure* f = expect(step, what, input, a[at], b[at], error, tolerance);
+  if (!f) return nullptr;
+  f->index = describe_index(reference.shape(), worst.at);
+  if (const std::string bad = describe_non_finite(analytic); !bad.empty()) f->note = str("what the op gave is ", bad);
   return f;
 }
 
@@ -83,7 +98,7 @@ Failure* Recorder::expect_same(Step step, std::string_view what, std::string_vie
   if (a.defined() != b.defined()) return fail(step, what, input, "one of two is undefined");
   if (!a.defined()) return nullptr;
   if (!(a.shape() == b.shape()) || a.dtype() != b.dtype())
-    return fail(step, what, input, str(a.dtype(), " ", a.shape(), " against ", b.dtype(), " ", b.shape()));
+    return fail(step, what, input, str(a.dtype(), " ", a.shape(), " instead of ", b.dtype(), " ", b.shape()));
   const Tensor x = a.contiguous(), y = b.contiguous();
   const size_t size = static_cast<size_t>(size_of(x.dtype()));
   const bool same = dispatch_any(x.dtype(), [&]<class T>() {

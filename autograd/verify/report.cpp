@@ -36,7 +36,8 @@ std::string_view meaning_of(Step step) {
 }
 
 std::string Failure::to_string() const {
-  std::string out = str("FAIL ", name_of(step), " ", shortened(op, 80), ": ", shortened(what), "\n");
+  std::string out =
+      str(inconclusive ? "INCONCLUSIVE " : "FAIL ", name_of(step), " ", shortened(op, 80), ": ", shortened(what), "\n");
   auto line = [&](std::string_view label, const std::string& text) {
     out += str("  ", label, std::string(11 - label.size(), ' '), text, "\n");
   };
@@ -56,7 +57,7 @@ std::string Failure::to_string() const {
 
 bool OpReport::failed(Step step) const {
   for (const Failure& f : failures)
-    if (f.step == step) return true;
+    if (f.step == step && !f.inconclusive) return true;
   return false;
 }
 
@@ -79,14 +80,17 @@ int64_t OpReport::mutants_killed() const {
 }
 
 std::string OpReport::to_string() const {
-  std::string out = str(passed() ? "ok   " : "FAIL ", op, std::string(op.size() < 24 ? 24 - op.size() : 1, ' '),
-                        samples, " samples, ", comparisons(), " comparisons, worst");
+  std::string out = str(passed()  ? "ok   "
+                        : wrong() ? "FAIL "
+                                  : "?    ",
+                        op, std::string(op.size() < 24 ? 24 - op.size() : 1, ' '), samples, " samples, ", comparisons(),
+                        " comparisons, worst");
   for (Step s : {Step::V1, Step::V2, Step::V3, Step::V4})
     out += str(" ", name_of(s), " ", na.count(name_of(s)) ? "n/a" : formatted("%.1e", count(s).worst));
   out += str(", mutants ", mutants_killed(), "/", mutants_counted(), ", ", formatted("%.2f", seconds), " s\n");
   for (const Failure& f : failures) out += f.to_string();
-  if (failure_count > static_cast<int64_t>(failures.size()))
-    out += str("  and ", failure_count - static_cast<int64_t>(failures.size()), " more failures\n");
+  const int64_t untold = failure_count + inconclusive_count - static_cast<int64_t>(failures.size());
+  if (untold > 0) out += str("  and ", untold, " more failures\n");
   return out;
 }
 

@@ -16,8 +16,9 @@ inline constexpr int kSteps = 10;
 std::string name_of(Step step);          ///< "V2"
 std::string_view meaning_of(Step step);  ///< "backward against dual numbers"
 
-/// One comparison that failed.
+/// One comparison that failed, or that could not be made although the ladder needs it.
 struct Failure {
+  bool inconclusive = false;  ///< neither right nor wrong: nothing could be seen; the note says what to do
   std::string op;
   Step step = Step::V1;
   std::string what;  ///< which comparison, in words
@@ -55,16 +56,18 @@ struct OpReport {
   int samples = 0;
   std::array<StepCount, kSteps> steps;    ///< [0] is V1
   std::map<std::string, std::string> na;  ///< "V4" -> why the step does not apply
-  std::vector<Failure> failures;          ///< the first few of each step
-  int64_t failure_count = 0;
-  std::vector<MutantResult> mutants;  ///< the op's own, then the generated ones by kind
+  std::vector<Failure> failures;          ///< the first few of each step, inconclusive ones included
+  int64_t failure_count = 0, inconclusive_count = 0;
+  std::map<std::string, int64_t> skipped;  ///< comparisons that were left out, by reason; others stand in for them
+  std::vector<MutantResult> mutants;       ///< the op's own, then the generated ones by kind
   int64_t generated = 0, generated_killed = 0;
   int64_t generated_na = 0;  ///< of a shape that the error cannot have, or changing nothing
   double jvp_error = -1;     ///< of J w by double backward (part of V8); negative: not measured
   int worst_sample = -1;     ///< where V2's error is largest
   double seconds = 0;
 
-  bool passed() const { return failure_count == 0; }
+  bool passed() const { return failure_count == 0 && inconclusive_count == 0; }
+  bool wrong() const { return failure_count > 0; }  ///< an error was found; neither passed nor wrong: inconclusive
   bool failed(Step step) const;
   const StepCount& count(Step step) const { return steps[static_cast<size_t>(step) - 1]; }
   int64_t comparisons() const;

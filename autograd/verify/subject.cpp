@@ -10,23 +10,19 @@
 
 namespace bg::verifier {
 
-Forward Subject::forward(const Tensors& in) const {
+Forward Subject::forward(const Tensors& in, bool recording) const {
   NoGrad off;
-  Forward f;
-  f.in = in;
-  f.out = point.forward(f.saved, in);
-  for (const Tensor& t : in) f.input_values.push_back({t.shape(), t.dtype()});
-  return f;
+  return {point.run(in, recording), in};
 }
 
 Tensors Subject::backward(const Forward& f, const Tensors& cotangents, const Need& need) const {
   NoGrad off;
   Tensors g;
   if (mutant_ < 0) {
-    g = point.backward(f.saved, cotangents, need, f.input_values, -1);
+    g = f.backward(cotangents, need, -1);
   } else {
     try {
-      g = point.backward(f.saved, cotangents, need, f.input_values, mutant_);
+      g = f.backward(cotangents, need, mutant_);
     } catch (const std::exception& e) {
       throw DoesNotApply(e.what());
     }
@@ -37,12 +33,12 @@ Tensors Subject::backward(const Forward& f, const Tensors& cotangents, const Nee
       g[i] = Tensor();
       continue;
     }
-    const Node::Value& v = f.input_values[i];
-    if (!g[i].defined()) g[i] = Tensor::zeros(v.shape, v.dtype);
-    if (point.broadcasts) g[i] = reduce_gradient(Var(g[i]), v.shape).value();
-    BG_CHECK(g[i].shape() == v.shape && g[i].dtype() == v.dtype, "backward",
+    const Tensor& x = f.in[i];
+    if (!g[i].defined()) g[i] = Tensor::zeros(x.shape(), x.dtype());
+    if (point.broadcasts) g[i] = reduce_gradient(Var(g[i]), x.shape()).value();
+    BG_CHECK(g[i].shape() == x.shape() && g[i].dtype() == x.dtype(), "backward",
              str("wrong kind of gradient for input ", i, " (", point.inputs[i].name, ")"),
-             str(g[i].dtype(), " ", g[i].shape()), str(v.dtype, " ", v.shape));
+             str(g[i].dtype(), " ", g[i].shape()), str(x.dtype(), " ", x.shape()));
   }
   if (corrupt_) corrupt_(g);
   return g;
@@ -68,6 +64,19 @@ Need Subject::need_all() const {
   std::vector<bool> needed(point.inputs.size(), false);
   for (size_t i : differentiable()) needed[i] = true;
   return Need(std::move(needed));
+}
+
+Tensor Subject::direction(size_t input, const Tensor& u) const {
+  switch (point.inputs[input].domain) {
+    case Domain::simplex:  // rows keep their sum
+      return u.rank() ? num::sub(u, num::scale(num::sum(u, {-1}, true), 1.0 / static_cast<double>(u.size(-1)))) : u;
+    case Domain::symmetric:
+      return num::scale(num::add(u, u.transpose(-1, -2)), 0.5);
+    case Domain::any:
+    case Domain::positive:
+      break;
+  }
+  return u;
 }
 
 // -- Numbers ----------------------------------------------------------------------------------------------------------
@@ -106,23 +115,55 @@ Arr<double> to_arr(const Tensor& t) {
   return a;
 }
 
-std::vector<double> directional(const Point& point, const Tensors& in, const Tensors& outputs, size_t input,
-                                const Tensor& u) {
-  Arrs<Dual<double>> x = to_arrs<Dual<double>>(in);
+template <class T>
+std::vector<T> directional(const Point& point, const Tensors& in, const Tensors& outputs, size_t input,
+                           const Tensor& u) {
+  Arrs<Dual<T>> x = to_arrs<Dual<T>>(in);
   const std::vector<double> d = u.to_vector<double>();
   for (size_t k = 0; k < d.size(); ++k) x[input].v[k].d = d[k];
-  const Arrs<Dual<double>> y = point.reference(x);
+  const Arrs<Dual<T>> y = point.reference(x);
   BG_CHECK(y.size() == outputs.size(), "reference", "wrong number of outputs", str(y.size()), str(outputs.size()));
-  std::vector<double> out;
+  std::vector<T> out;
   for (size_t k = 0; k < y.size(); ++k)
     if (is_float(outputs[k].dtype()))
-      for (const Dual<double>& e : y[k].v) out.push_back(e.d);
+      for (const Dual<T>& e : y[k].v) out.push_back(e.d);
   return out;
 }
+template std::vector<double> directional<double>(const Point&, const Tensors&, const Tensors&, size_t, const Tensor&);
+template std::vector<long double> directional<long double>(const Point&, const Tensors&, const Tensors&, size_t,
+                                                           const Tensor&);
 
 Tensors moved(Tensors in, size_t input, const Tensor& u, double t) {
   in[input] = num::add(in[input], num::scale(u, t));
   return in;
+}
+
+Worst worst_of(std::span<const double> a, std::span<const double> b) {
+  auto rank = [&](size_t i) {  // 2: not finite although it should be, 1: not finite in b, 0: a number
+    return std::isfinite(a[i]) == std::isfinite(b[i]) && !std::isnan(a[i]) ? 0 : std::isfinite(b[i]) ? 2 : 1;
+  };
+  auto error = [&](size_t i) { return a[i] == b[i] ? 0 : std::abs(a[i] - b[i]); };  // equal infinities
+  Worst w;
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (w.at >= 0) {
+      const int mine = rank(i), theirs = rank(static_cast<size_t>(w.at));
+      if (mine < theirs || (mine == theirs && !(error(i) > w.error))) continue;
+    }
+    w = {static_cast<int64_t>(i), error(i)};
+  }
+  return w;
+}
+
+std::string describe_non_finite(const Tensor& t) {
+  if (!t.defined() || !is_float(t.dtype())) return {};
+  const int64_t bad = num::first_non_finite(t);
+  return bad < 0 ? "" : str(t.flat(bad), " at ", describe_index(t.shape(), bad));
+}
+
+std::string describe_non_finite(std::string_view what, const Tensors& tensors) {
+  for (size_t k = 0; k < tensors.size(); ++k)
+    if (const std::string bad = describe_non_finite(tensors[k]); !bad.empty()) return str(what, " ", k, " is ", bad);
+  return {};
 }
 
 uint64_t checksum(const Tensor& t) {
@@ -141,6 +182,12 @@ std::string describe_index(const Shape& shape, int64_t flat) {
 
 // -- Layouts ----------------------------------------------------------------------------------------------------------
 
+namespace {
+Tensor nan_tensor(const Shape& shape, DType dtype) {
+  return Tensor::full(shape, is_float(dtype) ? std::numeric_limits<double>::quiet_NaN() : -1, dtype);
+}
+}  // namespace
+
 Tensor reversed_layout(const Tensor& t) {
   if (!t.defined()) return t;
   std::vector<int> reversed(static_cast<size_t>(t.rank()));
@@ -153,10 +200,28 @@ Tensor sliced_layout(const Tensor& t) {
   Shape large = t.shape();
   for (int d = 0; d < t.rank(); ++d) large[d] = 2 * large[d] + 1;
   large.push_back(3);  // a scalar gets a gap, too
-  Tensor view = Tensor::full(large, is_float(t.dtype()) ? std::numeric_limits<double>::quiet_NaN() : -1, t.dtype());
-  view = view.select(-1, 1);
+  Tensor view = nan_tensor(large, t.dtype()).select(-1, 1);
   for (int d = 0; d < t.rank(); ++d) view = view.slice(d, 1, std::max<int64_t>(1, 2 * t.size(d)), 2);
   view.copy_from(t, "sliced layout");
+  return view;
+}
+
+Tensor offset_layout(const Tensor& t) {
+  if (!t.defined()) return t;
+  constexpr int64_t kBefore = 3, kBehind = 2;
+  const Tensor whole = nan_tensor({kBefore + t.numel() + kBehind}, t.dtype());
+  Tensor view = whole.slice(0, kBefore, kBefore + t.numel()).reshape(t.shape());
+  view.copy_from(t, "offset layout");
+  return view;
+}
+
+Tensor padded_layout(const Tensor& t) {
+  if (!t.defined() || t.rank() == 0) return offset_layout(t);
+  constexpr int64_t kLeft = 1, kRight = 2;
+  Shape wide = t.shape();
+  wide[t.rank() - 1] += kLeft + kRight;
+  Tensor view = nan_tensor(wide, t.dtype()).slice(-1, kLeft, kLeft + t.size(-1));
+  view.copy_from(t, "padded layout");
   return view;
 }
 

@@ -5,17 +5,15 @@
 #include <span>
 
 #include "autograd/verify/difference.h"
-#include "autograd/verify/entry.h"
+#include "autograd/verify/point.h"
 #include "autograd/verify/tolerances.h"
 #include "core/tensor_ops.h"
 
 namespace bg::verifier {
 
 /// One forward: what went in, what came out, what was kept.
-struct Forward {
-  Tensors in, out;
-  Saved saved;
-  std::vector<Node::Value> input_values;
+struct Forward : Run {
+  Tensors in;
 };
 
 /// An error planted into finished gradients.
@@ -34,7 +32,7 @@ class Subject {
 
   const Point& point;
 
-  Forward forward(const Tensors& in) const;
+  Forward forward(const Tensors& in, bool recording = true) const;
   /// Gradients as the engine would hand them out: summed over broadcast dimensions, checked for number, shape and
   /// dtype, zeros where the op says "exactly zero", undefined where not needed.
   Tensors backward(const Forward& f, const Tensors& cotangents, const Need& need) const;
@@ -43,6 +41,8 @@ class Subject {
 
   std::vector<size_t> differentiable() const;  ///< the inputs that have gradients
   bool declared_zero(size_t input) const;
+  /// A direction along which the input may move: projected to the tangent space of its domain.
+  Tensor direction(size_t input, const Tensor& u) const;
   Need need_all() const;
 
  private:
@@ -76,11 +76,25 @@ Arrs<S> to_arrs(const Tensors& tensors) {
   return out;
 }
 
-/// J u, exactly, for the direction u of one input; floating outputs only, flattened.
-std::vector<double> directional(const Point& point, const Tensors& in, const Tensors& outputs, size_t input,
-                                const Tensor& u);
+/// J u, exactly, for the direction u of one input; floating outputs only, flattened. T: double or long double.
+template <class T = double>
+std::vector<T> directional(const Point& point, const Tensors& in, const Tensors& outputs, size_t input,
+                           const Tensor& u);
 /// `in` with one input moved by t along u.
 Tensors moved(Tensors in, size_t input, const Tensor& u, double t);
+
+/// The element in which a differs most from b, one that is not finite in a alone before all others; -1 when there is
+/// none.
+struct Worst {
+  int64_t at = -1;
+  double error = 0;  ///< |a - b|; 0 for equal infinities, NaN where either is NaN
+};
+Worst worst_of(std::span<const double> a, std::span<const double> b);
+
+/// "nan at (1) of (3)" for the first element that is not finite; empty when all are.
+std::string describe_non_finite(const Tensor& t);
+/// The same over all floating tensors: "output 0 is nan at (1) of (3)".
+std::string describe_non_finite(std::string_view what, const Tensors& tensors);
 
 /// Checksum of a tensor's whole storage, gaps between strided elements included.
 uint64_t checksum(const Tensor& t);
@@ -92,6 +106,8 @@ std::string describe_index(const Shape& shape, int64_t flat);
 
 Tensor reversed_layout(const Tensor& t);  ///< strides rise instead of fall (a transposed tensor)
 Tensor sliced_layout(const Tensor& t);    ///< every second element of a larger storage; the gaps hold NaN
+Tensor offset_layout(const Tensor& t);    ///< a contiguous slice of a larger storage, with NaN on both sides
+Tensor padded_layout(const Tensor& t);    ///< rows of a wider tensor; what lies between them is NaN
 /// The first index of `dim` repeated with stride 0; dim < 0: of every dimension.
 Tensor expanded_layout(const Tensor& t, int dim);
 

@@ -10,6 +10,7 @@ namespace bg::verifier {
 struct Tolerances {
   double forward = 1e-13;     ///< V1: fast forward against the reference
   double exact = 1e-11;       ///< V2: backward against dual numbers
+  double moved = 1e-9;        ///< V2 at moved points, where nobody has seen to it that sums do not cancel
   double difference = 1e-9;   ///< V3: backward against differences of the forward
   double compose = 1e-11;     ///< V4: backward against the engine's gradient of compose, per element
   double jacobian = 1e-7;     ///< V5: every entry of the Jacobian, by differences
@@ -19,6 +20,7 @@ struct Tolerances {
   double second = 1e-6;       ///< V8: second derivatives
   double vacuous = 1e-8;      ///< V9: a gradient below this share of the cotangent counts as zero and must be declared
   double zero = 1e-12;        ///< V9: a declared zero must be below this
+  double visible = 1e-4;      ///< an oracle that is less sure than this share of its value decides nothing
   double step = 1.5e-3;       ///< first step of a finite difference along a direction of length 1
   double least_step = 1e-10;  ///< the smallest step that is tried
   double jump = 1e-5;         ///< a slope that jumps by more than this share at the point is a kink

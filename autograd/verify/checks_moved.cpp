@@ -1,0 +1,188 @@
+// V1 and V2 at points that the author of the samples did not choose: the same inputs shifted, scaled, negated. A branch
+// that was forgotten beyond |x| > 3, a series near zero, negative inputs are wrong only there. The reference makes it
+// nearly free. Skipped, and listed by reason: where forward refuses the point or anything is not finite, where the
+// function hardly moves any more (its gradient is then rounding), and where the reference has a kink nearby.
+#include <algorithm>
+#include <cmath>
+
+#include "autograd/verify/checks.h"
+
+namespace bg::verifier {
+namespace {
+
+struct Move {
+  std::string name;
+  std::function<Tensor(const Tensor& x, size_t input, Rng& rng)> make;
+  bool alone = false;  ///< of one input, another at each sample: of all together it would leave every range
+};
+
+Tensor shifted(const Tensor& x, double by, Rng& rng) {
+  return num::add(x, Tensor::randn(x.shape(), rng, DType::f64, by));
+}
+
+// Every element times a number of its own in +-[1/4, 4].
+Tensor scattered(const Tensor& x, Rng& rng) {
+  Tensor factor = Tensor::rand(x.shape(), rng, -2, 2, DType::f64);
+  double* p = factor.mutable_data<double>("moved point");
+  for (int64_t k = 0; k < factor.numel(); ++k) p[k] = (rng.uniform() < 0.5 ? -1 : 1) * std::exp2(p[k]);
+  return num::mul(x, factor);
+}
+
+const std::vector<Move>& moves() {
+  auto scaled = [](double by) { return [by](const Tensor& x, size_t, Rng&) { return num::scale(x, by); }; };
+  auto negated = [](size_t parity) {
+    return [parity](const Tensor& x, size_t input, Rng&) { return input % 2 == parity ? num::scale(x, -1) : x; };
+  };
+  static const std::vector<Move> all{
+      {"every number times 4", scaled(4)},
+      {"every number times its own factor in +-[1/4, 4]",
+       [](const Tensor& x, size_t, Rng& r) { return scattered(x, r); }},
+      {"every number times 2^-10", scaled(0x1p-10)},
+      {"the first, third, ... input negated", negated(0)},
+      {"every number times 1/4", scaled(0.25)},
+      {"every number shifted by a normal one", [](const Tensor& x, size_t, Rng& r) { return shifted(x, 1, r); }},
+      {"the second, fourth, ... input negated", negated(1)},
+      {"every number shifted by a normal one times 5",
+       [](const Tensor& x, size_t, Rng& r) { return shifted(x, 5, r); }},
+      {"one input times 16", [](const Tensor& x, size_t, Rng&) { return num::scale(x, 16); }, true}};
+  return all;
+}
+
+Tensor magnitudes(const Tensor& x) {
+  std::vector<double> p = x.to_vector<double>();
+  for (double& e : p) e = std::abs(e);
+  return Tensor::of(std::move(p), x.shape());
+}
+
+// Back into the set that the input lives in.
+Tensor into(Domain domain, const Tensor& x) {
+  switch (domain) {
+    case Domain::any:
+      break;
+    case Domain::positive:
+      return magnitudes(x);
+    case Domain::simplex: {
+      if (x.rank() == 0) return x;
+      const Tensor p = magnitudes(x);
+      return num::div(p, num::sum(p, {-1}, true));
+    }
+    case Domain::symmetric:
+      return num::scale(num::add(x, x.transpose(-1, -2)), 0.5);
+  }
+  return x;
+}
+
+Tensors moved_inputs(const Subject& s, const Tensors& in, const Move& move, Rng& rng) {
+  Tensors out = in;
+  std::vector<size_t> inputs = s.differentiable();
+  if (move.alone) inputs = {inputs[static_cast<size_t>(s.point.index) % inputs.size()]};
+  for (size_t i : inputs) out[i] = into(s.point.inputs[i].domain, move.make(in[i], i, rng));
+  return out;
+}
+
+bool finite(const Tensors& tensors) { return describe_non_finite("", tensors).empty(); }
+
+// Does the reference's derivative jump within rounding of the point?
+bool kink_near(const Subject& s, const Forward& f, const Draw& d, size_t input) {
+  constexpr double kReach = 1e-6, kJump = 1e-3;
+  const Draw::Direction& dir = d.directions[input];
+  const double t = kReach * std::max(norm(flatten({f.in[input]})), 1.0) / dir.u_norm;
+  const auto up = directional(s.point, moved(f.in, input, dir.u, t), f.out, input, dir.u);
+  const auto down = directional(s.point, moved(f.in, input, dir.u, -t), f.out, input, dir.u);
+  std::vector<double> gap(up.size());
+  for (size_t k = 0; k < gap.size(); ++k) gap[k] = up[k] - down[k];
+  return !(norm(gap) <= kJump * dir.ju_norm);
+}
+
+class MovedPoint {
+ public:
+  MovedPoint(Recorder& r, const Subject& s, const Move& move) : r_(r), s_(s), where_("where " + move.name + ": ") {}
+
+  void check(const Tensors& in, const Forward& author, const Draw& there, Rng& rng) {
+    Forward f;
+    try {
+      f = s_.forward(in);
+    } catch (const Error&) {
+      return skip("forward refuses it");
+    }
+    if (!finite(f.out) || !finite_reference(f)) return skip("something is not finite there");
+    // What squares and exponentials have blown up, rounding has, too: scores of 1e7 leave a softmax nine digits.
+    if (norm(flatten(f.out)) > kBlownUp * norm(flatten(author.out)))
+      return skip("the outputs are a thousand times larger");
+    const Draw d = make_draw(s_, f, rng);
+    if (!std::isfinite(norm(ju_of(d)))) return skip("something is not finite there");
+    const Tensors g = s_.backward(f, d.v, s_.need_all());
+    for (size_t i : s_.differentiable()) {
+      if (s_.declared_zero(i) || f.in[i].numel() == 0) continue;
+      if (!(slope(d, i) > kFaint * slope(there, i)) || !(relative(f, d, i) > kFaint * relative(author, there, i))) {
+        skip("the function hardly moves there");
+        continue;
+      }
+      compare(f, d, i, g[i]);
+    }
+  }
+
+ private:
+  static constexpr double kFaint = 1e-4, kBlownUp = 1e3;
+
+  void skip(const std::string& why) { r_.skip("moved points: " + why); }
+
+  static std::vector<double> ju_of(const Draw& d) {
+    std::vector<double> out;
+    for (const Draw::Direction& dir : d.directions) out.push_back(dir.ju_norm);
+    return out;
+  }
+
+  bool finite_reference(const Forward& f) const {
+    for (const Arr<double>& y : s_.point.reference(to_arrs<double>(f.in)))
+      for (const double e : y.v)
+        if (!std::isfinite(e)) return false;
+    return true;
+  }
+
+  // How much the outputs move when an input does; and the same free of the size of both.
+  static double slope(const Draw& d, size_t i) { return d.directions[i].ju_norm / d.directions[i].u_norm; }
+  static double relative(const Forward& f, const Draw& d, size_t i) {
+    const double x = norm(flatten({f.in[i]})), y = norm(flatten(f.out));
+    return x > 0 && y > 0 ? slope(d, i) * (x / y) : 0;
+  }
+
+  void compare(const Forward& f, const Draw& d, size_t i, const Tensor& g) {
+    const Draw::Direction& dir = d.directions[i];
+    const std::vector<double> gi = flatten({g});
+    const double p = dot(gi, flatten({dir.u})), q = dir.v_ju, scale = d.v_norm * dir.ju_norm + norm(gi) * dir.u_norm;
+    double error = std::abs(p - q) / scale;
+    if (!(error <= kTolerance.moved)) {
+      if (kink_near(s_, f, d, i)) return skip("a kink is near");
+      const double rounding = rounding_of(s_, f, d, i);
+      if (rounding > kTolerance.visible * scale) return skip("the function is badly conditioned there");
+      error = std::max(0.0, error - rounding / scale);
+    }
+    Failure* e = r_.expect(Step::V2, where_ + "<backward(v), u> = <v, J u> by dual numbers", s_.point.inputs[i].name, p,
+                           q, error, kTolerance.moved);
+    if (!e) return;
+    e->note =
+        "right at the sample and wrong away from it; if the op is not meant for such values, declare the Domain of "
+        "the input (autograd/op.h), or let forward refuse them";
+  }
+
+  Recorder& r_;
+  const Subject& s_;
+  std::string where_;
+};
+
+}  // namespace
+
+void check_moved(Recorder& r, const Subject& s, const Forward& f, const Draw& d, Rng& rng) {
+  if (!s.point.has.tangents || !s.point.has.reference || !s.point.kink.empty()) return;
+  // the quick look takes two of the moves, others at each sample
+  constexpr size_t kQuick = 2;
+  const size_t count = moves().size(), first = static_cast<size_t>(s.point.index) * kQuick;
+  for (size_t k = 0; k < (r.options().quick ? kQuick : count); ++k) {
+    const Move& move = moves()[(first + k) % count];
+    Rng draw = rng.fork(k + 1);
+    MovedPoint(r, s, move).check(moved_inputs(s, f.in, move, draw), f, d, draw);
+  }
+}
+
+}  // namespace bg::verifier

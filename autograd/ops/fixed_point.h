@@ -92,6 +92,7 @@ enum class FixedPointFault {
 
 struct AttentionFixedPoint {
   static constexpr std::string_view name = "attention_fixed_point";
+  static constexpr double f32_bound = 1e-3;  // the solve multiplies rounding by 1 / (1 - |J|), up to 3 at the samples
   static inline const std::array inputs{In{"start"}, In{"w_q"}, In{"keys"}, In{"values"}, In{"log_beta"}};
   using Args = FixedPointArgs;
 

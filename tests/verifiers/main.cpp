@@ -1,0 +1,178 @@
+// Gives ops by strangers to verify<Op>() and to gradcheck(f):
+//
+//   strangers a|b|difficult|weak [--seed N] [--json] [--only NAME] [--show]
+//
+// Exit 1 where too much is missed or anything right is rejected: a and b, a wrong op that `verify` misses beyond those
+// named in kMissed, or a right twin that it does not pass; difficult, a right op called wrong, or more than five
+// inconclusive; weak, a list that is neither named by the lint nor has its wrong op rejected.
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "autograd/verify/subject.h"
+#include "autograd/verify/verify.h"
+#include "core/format.h"
+#include "core/hash.h"
+#include "tests/verifiers/strangers.h"
+
+using namespace bg;
+using namespace bg::strangers;
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+struct Options {
+  std::string group, only;
+  uint64_t seed = 1;
+  bool json = false, show = false;
+};
+
+// gradcheck(f) at every sample of an op, each with what the sample declares. Its worst verdict.
+Verdict gradcheck_all(const verifier::Entry& entry, const Options& o) {
+  Verdict worst = Verdict::right;
+  Rng rng(o.seed, hash_bytes(entry.name));
+  for (const auto& point : entry.samples(rng)) {
+    GradcheckOptions options{.seed = o.seed};
+    Vars inputs;
+    for (size_t i = 0; i < point->values.size(); ++i) {
+      const Tensor& x = point->values[i];
+      const bool leaf = point->inputs[i].differentiable && x.defined() && is_float(x.dtype());
+      inputs.emplace_back(x, leaf);
+      if (leaf && !point->kink.empty()) options.kinked_inputs.emplace_back(static_cast<int>(i));
+    }
+    for (const int i : point->zero_grads) options.zero_inputs.emplace_back(i);
+    options.nonlinear = entry.nonlinear;
+    if (point->convention)
+      options.gradient_of = [&](const Vars& in) {
+        Tensors values;
+        for (const Var& x : in) values.push_back(x.value());
+        Vars out;
+        for (const Arr<double>& y : point->gradient_of(verifier::to_arrs<double>(values)))
+          out.emplace_back(Tensor::of(y.v, y.shape));
+        return out;
+      };
+    try {
+      const GradcheckReport r = gradcheck([&](const Vars& in) { return point->apply(in); }, inputs, options);
+      if (o.show && !r.passed()) std::printf("%s: %s", point->label.c_str(), r.to_string().c_str());
+      worst = std::max(worst, r.verdict);
+    } catch (const Error& e) {
+      if (o.show) std::printf("%s: %s\n", point->label.c_str(), e.what());
+      worst = Verdict::wrong;
+    }
+  }
+  return worst;
+}
+
+const char* word(const OpReport& r) { return r.passed() ? "passes" : r.wrong() ? "wrong" : "inconclusive"; }
+
+// Wrong ops that are let through, each with the reason why no step sees it.
+const std::map<std::string, std::string> kMissed = {};
+
+int check_pairs(const Options& o, const std::vector<Pair>& pairs, bool weak) {
+  int caught = 0, caught_by_function = 0, rejected = 0, rejected_by_function = 0, named = 0, count = 0, bad = 0;
+  for (const Pair& p : pairs) {
+    if (!o.only.empty() && p.name != o.only) continue;
+    ++count;
+    const OpReport wrong = verifier::verify_entry(p.wrong, {.seed = o.seed});
+    const OpReport right = verifier::verify_entry(p.right, {.seed = o.seed});
+    const Verdict f_wrong = gradcheck_all(p.wrong, o), f_right = gradcheck_all(p.right, o);
+    caught += wrong.wrong();
+    caught_by_function += f_wrong == Verdict::wrong;
+    rejected += !right.passed();
+    rejected_by_function += f_right == Verdict::wrong;
+    const bool lint = wrong.advice.size() > 1;  // the largest sample is always named
+    named += wrong.wrong() || lint;
+    bad += !right.passed() || (weak ? !wrong.wrong() && !lint : !wrong.wrong() && !kMissed.count(p.name));
+    if (o.show) std::printf("%s%s", wrong.to_string().c_str(), right.to_string().c_str());
+    if (o.json)
+      std::printf("%s\n", Json{{"name", p.name},
+                               {"kind", p.kind},
+                               {"mistake", p.mistake},
+                               {"verify", word(wrong)},
+                               {"verify_right", word(right)},
+                               {"gradcheck", name_of(f_wrong)},
+                               {"gradcheck_right", name_of(f_right)},
+                               {"advice", wrong.advice}}
+                              .dump()
+                              .c_str());
+    else
+      std::printf("%-34s %-18s verify %-12s (right: %s)  gradcheck %s (right: %s)\n", p.name.c_str(), p.kind.c_str(),
+                  word(wrong), word(right), std::string(name_of(f_wrong)).c_str(),
+                  std::string(name_of(f_right)).c_str());
+  }
+  if (!o.json) {
+    std::printf("verify: %d of %d caught, %d right rejected; gradcheck(f): %d caught, %d right rejected\n", caught,
+                count, rejected, caught_by_function, rejected_by_function);
+    if (weak) std::printf("%d of %d weak lists named, or their wrong op rejected\n", named, count);
+  }
+  return bad > 0;
+}
+
+int check_difficult(const Options& o) {
+  int called_wrong = 0, inconclusive = 0, count = 0;
+  auto note = [&](const std::string& name, bool wrong, bool passed, const std::string& text) {
+    ++count;
+    called_wrong += wrong;
+    inconclusive += !wrong && !passed;
+    if (o.json)
+      std::printf("%s\n", Json{{"name", name},
+                               {"verdict", passed  ? "passes"
+                                           : wrong ? "wrong"
+                                                   : "inconclusive"}}
+                              .dump()
+                              .c_str());
+    else if (!passed || o.show)
+      std::printf("%s", text.c_str());
+  };
+  for (const verifier::Entry& e : difficult_ops()) {
+    if (!o.only.empty() && e.name != o.only) continue;
+    const OpReport r = verifier::verify_entry(e, {.seed = o.seed});
+    note(e.name, r.wrong(), r.passed(), r.to_string());
+  }
+  if (!o.json)
+    std::printf("verify: %d right ops of difficult kinds, %d called wrong, %d inconclusive\n", count, called_wrong,
+                inconclusive);
+  bool bad = called_wrong > 0 || inconclusive > 5;
+  called_wrong = inconclusive = count = 0;
+  for (const Function& f : difficult_functions(o.seed)) {
+    if (!o.only.empty() && f.name != o.only) continue;
+    const GradcheckReport r = gradcheck(f.f, f.inputs, {.seed = o.seed});
+    const bool wrong = r.verdict == Verdict::wrong;
+    note(f.name, wrong, r.passed(), str(f.name, ": ", r.to_string()));
+  }
+  if (!o.json)
+    std::printf("gradcheck(f): %d right functions at difficult points, %d called wrong, %d inconclusive or at a kink\n",
+                count, called_wrong, inconclusive);
+  return bad || called_wrong > 0;
+}
+
+Options parse(int argc, char** argv) {
+  Options o;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    if (word == "--seed" && i + 1 < argc)
+      o.seed = std::stoull(argv[++i]);
+    else if (word == "--only" && i + 1 < argc)
+      o.only = argv[++i];
+    else if (word == "--json")
+      o.json = true;
+    else if (word == "--show")
+      o.show = true;
+    else
+      o.group = word;
+  }
+  return o;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const Options o = parse(argc, argv);
+  if (o.group == "a") return check_pairs(o, group_a(), false);
+  if (o.group == "b") return check_pairs(o, group_b(), false);
+  if (o.group == "weak") return check_pairs(o, weak_lists(), true);
+  if (o.group == "difficult") return check_difficult(o);
+  std::fprintf(stderr, "usage: strangers a|b|difficult|weak [--seed N] [--json] [--only NAME] [--show]\n");
+  return 2;
+}

@@ -19,6 +19,7 @@ struct Tolerances {
   double second = 1e-6;       ///< V8: second derivatives
   double vacuous = 1e-8;      ///< V9: a gradient below this share of the cotangent counts as zero and must be declared
   double zero = 1e-12;        ///< V9: a declared zero must be below this
+  double visible = 1e-4;      ///< an oracle that is less sure than this share of its value decides nothing
   double step = 1.5e-3;       ///< first step of a finite difference along a direction of length 1
   double least_step = 1e-10;  ///< the smallest step that is tried
   double jump = 1e-5;         ///< a slope that jumps by more than this share at the point is a kink

@@ -381,8 +381,10 @@ Answer ask_gradcheck(uint64_t seed) {
   const std::vector<In> infos = inputs_of<O>(sample.args, sample.inputs.size());
   Vars in;
   for (size_t i = 0; i < infos.size(); ++i) in.emplace_back(sample.inputs[i], infos[i].differentiable);
+  const std::vector<int>& zero = sample.zero_grads;
   return timed([&] {
-    const GradcheckReport r = gradcheck([&](const Vars& x) { return apply<O>(sample.args, x); }, in, {.seed = seed});
+    const GradcheckReport r = gradcheck([&](const Vars& x) { return apply<O>(sample.args, x); }, in,
+                                        {.seed = seed, .zero_inputs = {zero.begin(), zero.end()}});
     return Answer{.rejected = !r.passed(), .by = {std::string(name_of(r.verdict))}, .text = r.to_string()};
   });
 }

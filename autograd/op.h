@@ -27,15 +27,16 @@
 // `static constexpr bool cheap = true`: whoever saves its output keeps a recipe and computes it again.
 //
 // Declarations that the verifier needs where an op is right in an unusual way, each with its reason:
-//   In{"target", false, "why"}                         a constant by convention though the output depends on it
-//   In{"p", Domain::simplex}                           the set that an input lives in
-//   Sample(...).at_kink("ties go to the first")        a point on a kink, and the convention there
-//   static constexpr std::string_view convention       the backward is, on purpose, not the derivative
-//   (straight-through,
-//     with template <class S> static Arrs<S> gradient_of(const Arrs<S>& in, const Args&): the function whose derivative
-//     it is instead                                    reversed gradients)
-//   static constexpr std::string_view nonlinear        the backward is, on purpose, not linear in the cotangent
-//   (clipping)
+//
+//   In{"target", false, "why"}             a constant by convention, though the output depends on it
+//   In{"p", Domain::simplex}               the set that an input lives in
+//   Sample(...).at_kink("first tie wins")  a point on a kink, and the convention there
+//   static constexpr std::string_view convention = "straight-through: ..."
+//                                          the backward is, on purpose, the derivative of another function, which is
+//                                          template <class S> static Arrs<S> gradient_of(const Arrs<S>& in, const
+//                                          Args&)
+//   static constexpr std::string_view nonlinear = "clipped at 1"
+//                                          the backward is linear for small cotangents (below 1e-6) and not beyond
 #pragma once
 
 #include <array>

@@ -35,6 +35,11 @@ class Recorder {
   /// A comparison is left out because others stand in for it; counted by reason.
   void skip(const std::string& reason);
 
+  /// Was there a gradient of this input to compare, or was the true one zero?
+  void saw(size_t input, bool something);
+  /// Inputs by name whose gradient was zero at every sample.
+  std::vector<std::string> never_seen() const;
+
   OpReport& report() { return report_; }
   const Entry& entry() const { return entry_; }
   const VerifyOptions& options() const { return options_; }
@@ -48,6 +53,7 @@ class Recorder {
   const Entry& entry_;
   const Point* point_ = nullptr;
   bool explains_ = true;
+  std::map<std::string, bool> seen_;
   Failure discarded_;
 };
 
@@ -72,6 +78,9 @@ Tensor exact_gradient(const Point& point, const Forward& f, const Tensors& v, si
 /// How far <v, J u> may be off in double where everything is right: the formula in long double, at the point and at
 /// points within rounding of it. Large where the function is badly conditioned.
 double rounding_of(const Subject& s, const Forward& f, const Draw& d, size_t input);
+
+/// Would an error in this input's gradient be seen here? Not where the true one is zero, or rounding swamps it.
+bool can_see(const Subject& s, const Forward& f, const Draw& d, size_t input);
 
 void check_forward(Recorder& r, const Subject& s, const Forward& f);               // V1
 void check_declared(Recorder& r, const Subject& s, const Forward& f, Rng& rng);    // V9: no gradient is forgotten

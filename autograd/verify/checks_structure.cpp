@@ -33,13 +33,22 @@ Tensors clones(const Tensors& in) {
   return map_all(in, [](const Tensor& t) { return t.clone(); });
 }
 
-// How small a gradient may be before rounding of the same sums is all that there is to compare.
-double floor_of(const Subject& s, size_t input) { return s.declared_zero(input) ? 1 : 0; }
+double largest(const Tensor& t) {
+  double top = 0;
+  for (const double x : flatten({t})) top = std::max(top, std::abs(x));
+  return top;
+}
+
+// The size below which a gradient is compared in absolute terms: 0, but for one that is rounding and nothing else.
+double floor_of(const Subject& s, size_t input, const Tensor& want) {
+  constexpr double kRounding = 1e-12;
+  return s.declared_zero(input) || largest(want) < kRounding * s.unit() ? s.unit() : 0;
+}
 
 void compare(Recorder& r, const Subject& s, const std::string& what, const Tensors& got, const Tensors& want,
              double tolerance = kTolerance.structure) {
   for (size_t i : s.differentiable())
-    r.expect_close(kStep, what, s.point.inputs[i].name, got[i], want[i], tolerance, floor_of(s, i));
+    r.expect_close(kStep, what, s.point.inputs[i].name, got[i], want[i], tolerance, floor_of(s, i, want[i]));
 }
 
 void compare_outputs(Recorder& r, const std::string& what, const Tensors& got, const Tensors& want) {
@@ -47,17 +56,11 @@ void compare_outputs(Recorder& r, const std::string& what, const Tensors& got, c
     r.expect_close(kStep, what, str("output ", k), got[k], want[k], kTolerance.structure);
 }
 
-double largest(const Tensor& t) {
-  double top = 0;
-  for (const double x : flatten({t})) top = std::max(top, std::abs(x));
-  return top;
-}
-
 // B(a) + B(b) = B(a + b), on the scale of the largest of the three: sums may cancel.
 void expect_sum(Recorder& r, const Subject& s, const std::string& what, const Tensors& a, const Tensors& b,
                 const Tensors& whole) {
   for (size_t i : s.differentiable()) {
-    const double floor = std::max({floor_of(s, i), largest(a[i]), largest(b[i])});
+    const double floor = std::max({floor_of(s, i, whole[i]), largest(a[i]), largest(b[i])});
     r.expect_close(kStep, what, s.point.inputs[i].name, num::add(a[i], b[i]), whole[i], kTolerance.structure, floor);
   }
 }
@@ -75,7 +78,7 @@ void scales(Recorder& r, const Subject& s, const Forward& f, const Draw& d, cons
     for (size_t i : s.differentiable())
       r.expect_close(
           kStep, str("linear in the cotangent: B(2^", by > 1 ? "" : "-", "100 v) = 2^", by > 1 ? "" : "-", "100 B(v)"),
-          s.point.inputs[i].name, num::scale(got[i], 1 / by), g[i], kTolerance.structure, floor_of(s, i));
+          s.point.inputs[i].name, num::scale(got[i], 1 / by), g[i], kTolerance.structure, floor_of(s, i, g[i]));
   }
 }
 
@@ -208,7 +211,7 @@ void needs(Recorder& r, const Subject& s, const Forward& f, const Draw& d, const
       if (mask[k])
         r.expect_close(kStep, str("the same gradient when only these are needed: ", names),
                        s.point.inputs[wanted[k]].name, got[wanted[k]], g[wanted[k]], kTolerance.structure,
-                       floor_of(s, wanted[k]));
+                       floor_of(s, wanted[k], g[wanted[k]]));
   }
 }
 
@@ -343,7 +346,7 @@ void engine(Recorder& r, const Subject& s, const Forward& f, const Draw& d, cons
     const Vars got = grad(reached, leaves, cotangents, {.retain_graph = true});
     for (size_t k = 0; k < wanted.size(); ++k)
       r.expect_close(kStep, what, s.point.inputs[wanted[k]].name, got[k].value(), want[wanted[k]], kTolerance.structure,
-                     floor_of(s, wanted[k]));
+                     floor_of(s, wanted[k], g[wanted[k]]));
   };
   use(d.v);
   if (reached.empty()) return;

@@ -68,7 +68,7 @@ Difference difference(const Line& at, double tolerance, double step) {
         // The gap of a smooth function falls by 16 with each halving, and the extrapolation takes 14/15 of it away; a
         // gap that falls slower is noise.
         const double gap = std::abs(fine - coarse);
-        double error = (gap <= gap_before[k] / 4 ? gap / 15 : gap) + rounding;
+        double error = (std::isfinite(gap_before[k]) && gap <= gap_before[k] / 4 ? gap / 15 : gap) + rounding;
         // Its bend falls by 4. One that falls by 2 is a kink within reach: averaged over it, all differences may agree.
         const double bend = p1.bend[k] / h;
         if (bend > rounding && (p1.bend[k] > 0.35 * p2.bend[k] || p2.bend[k] > 0.35 * p4.bend[k])) error += bend;

@@ -23,6 +23,7 @@ class OpPoint final : public Point {
     inputs = inputs_of<O>(args_, values.size());
     if constexpr (requires { O::broadcasts; }) broadcasts = O::broadcasts;
     convention = has_convention<O>;
+    nonlinear = requires { O::nonlinear; };
   }
 
   Run run(const Tensors& in, bool recording) const override {

@@ -29,6 +29,7 @@ class GivenPoint final : public Point {
     inputs = f_->inputs;
     broadcasts = f_->broadcasts;
     convention = static_cast<bool>(f_->gradient_of);
+    nonlinear = !f_->nonlinear.empty();
     has = {.reference = static_cast<bool>(f_->reference),
            .tangents = static_cast<bool>(f_->jvp),
            .wide = false,

@@ -24,11 +24,11 @@ using verifier::norm;
 constexpr double kEps = std::numeric_limits<double>::epsilon();
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-constexpr double kSure = 8;             // of a difference's own error bound
-constexpr double kSpread = 32;          // of what the last place of the inputs does to a gradient
-constexpr int64_t kEachElement = 64;    // inputs up to this size are moved element by element
-constexpr int64_t kFindElement = 512;   // those up to this size where something has to be found
-constexpr size_t kSingleOutputs = 32;   // more are compared in groups
+constexpr double kSure = 8;            // of a difference's own error bound
+constexpr double kSpread = 32;         // of what the last place of the inputs does to a gradient
+constexpr int64_t kEachElement = 64;   // inputs up to this size are moved element by element
+constexpr int64_t kFindElement = 512;  // those up to this size where something has to be found
+constexpr size_t kSingleOutputs = 32;  // more are compared in groups
 
 // -- Small tools ------------------------------------------------------------------------------------------------------
 
@@ -98,7 +98,8 @@ Worst worst_of(std::span<const double> a, std::span<const double> b) {
   Worst w;
   for (size_t i = 0; i < a.size(); ++i) {
     const bool both_strange = !std::isfinite(a[i]) && !std::isfinite(b[i]);
-    const double off = both_strange || a[i] == b[i] ? 0 : std::abs(a[i] - b[i]), error = std::isnan(off) ? kInfinite : off;
+    const double off = both_strange || a[i] == b[i] ? 0 : std::abs(a[i] - b[i]),
+                 error = std::isnan(off) ? kInfinite : off;
     if (w.at < 0 || error > w.error) w = {static_cast<int64_t>(i), error};
   }
   return w;
@@ -137,9 +138,9 @@ struct Group {
 
 // One draw of cotangents and directions, and what reverse mode made of it.
 struct Draw {
-  std::vector<double> v;                // of the weighted outputs
-  Tensors cotangents, directions;       // one per compared output; one per leaf
-  std::vector<std::vector<double>> p, own;  // [leaf][group]: <J^T v, u>, and the norm of its terms
+  std::vector<double> v;                     // of the weighted outputs
+  Tensors cotangents, directions;            // one per compared output; one per leaf
+  std::vector<std::vector<double>> p, own;   // [leaf][group]: <J^T v, u>, and the norm of its terms
   std::vector<std::vector<double>> forward;  // [leaf]: J u of the weighted outputs, by forward mode
 };
 
@@ -166,8 +167,8 @@ enum class Outcome { agrees, unseen, kink, wrong };
 struct Repeat {
   std::string what;
   Tensors got, want;
-  Tensors at;          // the leaves' values
-  double size = 0;     // of the summands, where `got` is a sum
+  Tensors at;       // the leaves' values
+  double size = 0;  // of the summands, where `got` is a sum
   double tolerance = kTolerance.structure;
 };
 
@@ -558,9 +559,9 @@ class Checker {
       const auto by = [](const Tensors& t, double factor) {
         return laid(t, [factor](const Tensor& x) { return num::scale(x, factor); });
       };
-      repeats_.push_back({str("the gradient for the cotangent scaled by 2^", scale > 1 ? "100" : "-100",
-                              ", over that factor"),
-                          by(gradients(outputs, target_.leaves, by(d.cotangents, scale), all()), 1 / scale), whole, at});
+      repeats_.push_back(
+          {str("the gradient for the cotangent scaled by 2^", scale > 1 ? "100" : "-100", ", over that factor"),
+           by(gradients(outputs, target_.leaves, by(d.cotangents, scale), all()), 1 / scale), whole, at});
     }
     Rng rng = Rng(o_.seed).fork(2000);
     for (const auto& [what, parts] : splits(rng)) {
@@ -626,7 +627,8 @@ class Checker {
         compare_elsewhere(str("the same gradient for a ", what, " ", target_.names[i]), one, at, whole);
       }
     }
-    const Tensors expanded = laid(at, [](const Tensor& t) { return t.rank() < 2 ? t : verifier::expanded_layout(t, 0); });
+    const Tensors expanded =
+        laid(at, [](const Tensor& t) { return t.rank() < 2 ? t : verifier::expanded_layout(t, 0); });
     const Tensors copied = cloned(expanded);
     Tensors want;
     try {  // another point than the one that was given: the function may not like it
@@ -925,8 +927,9 @@ class Checker {
       f.note = str("the slope of <v, f> goes from ", jump.before, " to ", jump.after);
     }
     if (std::isfinite(c.p) && c.terms == 0)
-      f.note = "f does not move at all along this direction. Where that is meant (rounding, a threshold), declare the "
-               "function whose derivative this is: gradient_of";
+      f.note =
+          "f does not move at all along this direction. Where that is meant (rounding, a threshold), declare the "
+          "function whose derivative this is: gradient_of";
     set_failure(leaf, std::move(f));
   }
 
@@ -1012,20 +1015,22 @@ class Checker {
                        .reference = c.q,
                        .bound = kSure * c.bound,
                        .fd_step = c.h};
-    const std::string slopes = formatted("<v, J u> is %.2g by differences, good to %.2g; the gradient gives %.2g. ", c.q,
-                                         kSure * c.bound, c.p);
+    const std::string slopes = formatted("<v, J u> is %.2g by differences, good to %.2g; the gradient gives %.2g. ",
+                                         c.q, kSure * c.bound, c.p);
     if (!std::isfinite(c.bound) && !strange_[leaf].empty()) {
       f.what = str("f is not finite a step away: ", strange_[leaf]);
       f.note = "move the point further into the domain of the function";
     } else if (c.bound <= kSure * c.rounding || c.terms == 0) {
       f.what = "the derivative is zero, or too small to be seen";
-      f.note = slopes + "Is it zero? Then declare the input in zero_inputs or the output in constant_outputs. Else "
-                        "check the op itself with another output (not its sum, no offset), or at another point (no "
-                        "weights of zero)";
+      f.note = slopes +
+               "Is it zero? Then declare the input in zero_inputs or the output in constant_outputs. Else "
+               "check the op itself with another output (not its sum, no offset), or at another point (no "
+               "weights of zero)";
     } else {
       f.what = "the differences are not sure enough to see a wrong gradient";
-      f.note = slopes + "f is rounded inside (a large offset, cancellation), bends or jumps faster than a step can "
-                        "follow: take the offset away, check the parts alone, or choose another point";
+      f.note = slopes +
+               "f is rounded inside (a large offset, cancellation), bends or jumps faster than a step can "
+               "follow: take the offset away, check the parts alone, or choose another point";
     }
     return f;
   }
@@ -1039,9 +1044,10 @@ class Checker {
       add_failure({.verdict = Verdict::inconclusive,
                    .what = str("not verified: it has no graph, yet it moves with ", by),
                    .output = str("output ", k),
-                   .note = "it was computed outside the graph (on value(), or after detach()), so that no gradient flows "
-                           "back from it. Compute it from the Vars; if it is detached on purpose, name it in "
-                           "constant_outputs"});
+                   .note =
+                       "it was computed outside the graph (on value(), or after detach()), so that no gradient flows "
+                       "back from it. Compute it from the Vars; if it is detached on purpose, name it in "
+                       "constant_outputs"});
     }
   }
 

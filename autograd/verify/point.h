@@ -40,6 +40,7 @@ class Point {
   std::vector<int> zero_grads;
   std::string kink;  ///< not empty: differences do not apply
   bool broadcasts = false;
+  bool nonlinear = false;   ///< the backward is linear for small cotangents only
   bool convention = false;  ///< the backward is that of `gradient_of`, not of forward
   Oracles has;
 
@@ -66,7 +67,7 @@ struct Entry {
   bool primitive = false, composed = false;
   double f32_bound = 0;    ///< what is stated for V7; 0: nothing
   std::string convention;  ///< why the backward is not the derivative; empty: it is
-  std::string nonlinear;   ///< why the backward is not linear in the cotangent; empty: it is
+  std::string nonlinear;   ///< why the backward is not linear in the cotangent, where it is not small; empty: it is
   std::vector<MutantInfo> mutants;
   std::function<std::vector<std::unique_ptr<Point>>(Rng&)> samples;
 };

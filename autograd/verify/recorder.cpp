@@ -34,6 +34,18 @@ Failure* Recorder::inconclusive(Step step, std::string_view what, std::string_vi
 
 void Recorder::skip(const std::string& reason) { ++report_.skipped[reason]; }
 
+void Recorder::saw(size_t input, bool something) {
+  bool& seen = seen_[point_ ? point_->inputs[input].name : ""];
+  seen = seen || something;
+}
+
+std::vector<std::string> Recorder::never_seen() const {
+  std::vector<std::string> names;
+  for (const auto& [name, seen] : seen_)
+    if (!seen) names.push_back(name);
+  return names;
+}
+
 Failure* Recorder::keep(Step step, std::string_view what, std::string_view input, bool inconclusive) {
   const auto kept = std::count_if(report_.failures.begin(), report_.failures.end(),
                                   [&](const Failure& f) { return f.step == step && f.inconclusive == inconclusive; });

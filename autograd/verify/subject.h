@@ -41,6 +41,8 @@ class Subject {
 
   std::vector<size_t> differentiable() const;  ///< the inputs that have gradients
   bool declared_zero(size_t input) const;
+  /// The size of a cotangent's numbers: 1, or small where the backward is linear for small ones only.
+  double unit() const { return point.nonlinear ? 0x1p-20 : 1; }
   /// A direction along which the input may move: projected to the tangent space of its domain.
   Tensor direction(size_t input, const Tensor& u) const;
   Need need_all() const;

@@ -86,9 +86,17 @@ OpReport verify_entry(const Entry& entry, const VerifyOptions& options) {
     else
       guarded(r, Step::V10, [&] { check_controls(r, entry, cases); });
     r.leave();
+    for (const std::string& input : r.never_seen())
+      if (options.sample < 0)
+        r.inconclusive(
+            Step::V9, "a gradient that is not zero", input,
+            "the true gradient is zero at every sample, so no error in it could be seen: choose one where it "
+            "is not, or declare it in the samples' zero_grads");
     if (report.count(Step::V2).comparisons + report.count(Step::V3).comparisons == 0)
-      r.inconclusive(Step::V9, "something was compared", "",
-                     "no sample has a gradient that is not zero: an error in this backward could not be seen");
+      r.inconclusive(
+          Step::V9, "something was compared", "",
+          "no sample has a gradient that is not zero: an error in this backward could not be seen; where the "
+          "true gradient is zero everywhere, declare the inputs without gradients: In{name, false}");
   } else {
     for (int v = 2; v <= kSteps; ++v) report.na[str("V", v)] = "no differentiable input";
   }

@@ -305,12 +305,13 @@ struct ExpMinusOneTiny : Elementwise<ExpMinusOneTiny> {
   static Tensors points(Rng&) { return {Tensor::of({1e-12, -2e-12, 3e-12}, {3}), Tensor::of({1e-12}, {})}; }
 };
 
-/// y = ln cosh x = |x| + ln(1 + e^(-2 |x|)) - ln 2 at +-400;  dx = dy tanh x.
+/// y = ln cosh x = |x| + ln(1 + e^(-2 |x|)) - ln 2 at +-400, near 0 ln(1 + (e^|x| - 1)^2 / (2 e^|x|));  dx = dy tanh x.
 struct LogCosh : Elementwise<LogCosh> {
   static constexpr std::string_view name = "difficult_log_cosh";
   template <class S>
   static S f(S x) {
-    const S a = x < S(0) ? -x : x;
+    const S a = x < S(0) ? -x : x, m = sx::expm1(a);
+    if (a < S(1)) return sc::log1p(m * m / (S(2) * sc::exp(a)));
     return a + sc::log1p(sc::exp(S(-2) * a)) - sc::log(S(2));
   }
   template <class T>

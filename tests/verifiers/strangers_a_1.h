@@ -474,7 +474,7 @@ struct SiluGate : SiluGateBase {
                                         "contiguous slice of a larger tensor, as behind a concatenation";
   static Tensors backward(const Backward<Tensor, Args>& b) {
     const Tensor &x = b[0], dy = b.dy().contiguous();
-    Tensor dx = empty_like(x);
+    Tensor dx = zeros_like(x);
     const int64_t d = x.size(-1) / 2;
     dispatch_float(name, x.dtype(), [&]<class T>() {
       const T *px = x.data<T>(), *pdy = dy.data<T>();
@@ -934,9 +934,9 @@ struct UnitRowsBase {
       const T* px = x.data<T>();
       T* py = y.mutable_data<T>("unit_rows");
       for (int64_t r = 0; r < x.shape().rows(); ++r, px += d, py += d) {
-        T square = 0;
-        for (int64_t j = 0; j < d; ++j) square += px[j] * px[j];
-        for (int64_t j = 0; j < d; ++j) py[j] = px[j] / std::sqrt(square);
+        double square = 0;
+        for (int64_t j = 0; j < d; ++j) square += static_cast<double>(px[j]) * static_cast<double>(px[j]);
+        for (int64_t j = 0; j < d; ++j) py[j] = static_cast<T>(static_cast<double>(px[j]) / std::sqrt(square));
       }
     });
     saved.keep_input(0, x);
@@ -971,12 +971,16 @@ struct UnitRows : UnitRowsBase {
       const T *px = x.data<T>(), *py = y.data<T>(), *pdy = dy.data<T>();
       T* pdx = dx.mutable_data<T>(name);
       for (int64_t r = 0; r < x.shape().rows(); ++r, px += d, py += d, pdy += d, pdx += d) {
-        T square = 0, product = 0, inverse = 0;
-        for (int64_t j = 0; j < d; ++j) square += px[j] * px[j], product += py[j] * pdy[j];
+        double square = 0;
+        T product = 0, inverse = 0;
+        for (int64_t j = 0; j < d; ++j) {
+          square += static_cast<double>(px[j]) * static_cast<double>(px[j]);
+          product += py[j] * pdy[j];
+        }
         if constexpr (kWrong && std::is_same_v<T, float>)
-          inverse = fast_inverse_root(square);
+          inverse = fast_inverse_root(static_cast<float>(square));
         else
-          inverse = 1 / std::sqrt(square);
+          inverse = static_cast<T>(1 / std::sqrt(square));
         for (int64_t j = 0; j < d; ++j) pdx[j] = inverse * (pdy[j] - py[j] * product);
       }
     });
@@ -1160,7 +1164,7 @@ struct TurnPairsBase {
   }
   static Tensor forward(Saved& saved, const Tensors& in, const Args& args) {
     const Tensor x = in[0].contiguous(), positions = in[1].contiguous();
-    Tensor y = empty_like(x);
+    Tensor y = zeros_like(x);
     const int64_t d = x.size(1);
     dispatch_float("turn_pairs", x.dtype(), [&]<class T>() {
       const T* px = x.data<T>();
@@ -1191,7 +1195,7 @@ struct TurnPairs : TurnPairsBase {
                                         "f32 at positions of 10^5 and more";
   static Tensors backward(const Backward<Tensor, Args>& b) {
     const Tensor &positions = b[0], dy = b.dy().contiguous();
-    Tensor dx = empty_like(dy);
+    Tensor dx = zeros_like(dy);
     const int64_t d = dy.size(1);
     dispatch_float(name, dy.dtype(), [&]<class T>() {
       using A = std::conditional_t<kWrong, T, double>;

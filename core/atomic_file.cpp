@@ -65,6 +65,13 @@ std::string hint_for(int error) {
   }
 }
 
+// Whether a failure is the path's, and so of whoever gave it.
+bool is_wrong_path(int error) {
+  for (const int of_path : {EEXIST, ENOENT, ENOTDIR, ENAMETOOLONG, ELOOP, EACCES, EPERM, EROFS})
+    if (error == of_path) return true;
+  return false;
+}
+
 [[noreturn]] void fail_to(std::string_view action, const fs::path& path, int error) {
   fail("file", str("cannot ", action, " ", path.string(), ": ", std::strerror(error)), "", "", hint_for(error));
 }
@@ -217,8 +224,10 @@ void make_folders(const fs::path& folder) {
     if (part.empty() || fs::is_directory(so_far, ignored) || file_calls::mkdir(so_far.c_str()) == 0) continue;
     const int error = errno;
     if (error == EEXIST && fs::is_directory(so_far, ignored)) continue;  // somebody else was faster
-    fail("file", "cannot make the folder",
-         str("'", folder.string(), "' (", std::strerror(error == EEXIST ? ENOTDIR : error), ")"), "a place to write");
+    const std::string got = str("'", folder.string(), "' (", std::strerror(error == EEXIST ? ENOTDIR : error), ")");
+    if (is_wrong_path(error))
+      fail<UsageError>("file", "cannot make the folder", got, "a place to write", hint_for(error));
+    fail("file", "cannot make the folder", got, "a place to write", hint_for(error));
   }
 }
 

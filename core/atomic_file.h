@@ -79,7 +79,8 @@ void write_file_atomically(const std::filesystem::path& path, std::string_view c
 /// there.
 void check_writable(const std::filesystem::path& path);
 
-/// Makes `folder`, with its parents, unless it exists. Throws Error with the path and the system's reason.
+/// Makes `folder`, with its parents, unless it exists. Throws Error with the path and the system's reason; UsageError
+/// where no folder can be made at such a path.
 void make_folders(const std::filesystem::path& folder);
 
 /// Removes the temporaries of writers that were killed, in `folder` and below. Only for a folder that no other process

@@ -12,13 +12,15 @@
 
 namespace bg {
 
-/// Any failure that Boostgrad reports. The command-line program exits 1 on it.
+/// Any failure that Boostgrad reports. The command-line program exits 1 on it: it could not do what it was told,
+/// because of what is in a file, the memory, the disk, or numbers that are not finite.
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// The caller asked for something that cannot be (bad option, bad value). The program exits 2 on it.
+/// The caller asked for something that cannot be. The program exits 2 on it: an option or a value is wrong, a path
+/// names nothing that could be read or made, or options, text or tokenizer are not those that a run was started with.
 class UsageError : public Error {
  public:
   using Error::Error;
@@ -33,9 +35,15 @@ std::string str(const A&... parts) {
 }
 
 /// The agreed sentence. Empty parts are left out; a part may be a sentence itself, whose full stop is then left out.
+/// The dots of a path (`..`, `runs/.`) and of what is cut (`abc...`) stay.
 inline std::string error_text(std::string_view op, std::string_view what, std::string_view got,
                               std::string_view expected, std::string_view hint) {
-  const auto part = [](std::string_view text) { return text.substr(0, text.find_last_not_of('.') + 1); };
+  const auto part = [](std::string_view text) {
+    const size_t stop = text.size() - 1;
+    const bool sentence =
+        text.ends_with('.') && text.find(' ') < stop && text.find_last_of("./ ", stop - 1) != stop - 1;
+    return sentence ? text.substr(0, stop) : text;
+  };
   std::string text = str("[", op, "] ", part(what));
   if (!got.empty()) text += str(": got ", part(got));
   if (!expected.empty()) text += str(got.empty() ? ": expected " : ", expected ", part(expected));

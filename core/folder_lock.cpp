@@ -15,7 +15,7 @@ namespace bg {
 
 FolderLock::FolderLock(std::filesystem::path folder)
     : folder_(std::move(folder)), fd_(open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
-  BG_CHECK(fd_ >= 0, "file", str("cannot open the folder ", folder_.string(), ": ", std::strerror(errno)));
+  if (fd_ < 0) fail<UsageError>("file", str("cannot open the folder ", folder_.string(), ": ", std::strerror(errno)));
   if (flock(fd_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     close(fd_);
     fail("file", "another process is writing to the folder", folder_.string(), "one writer",

@@ -63,6 +63,8 @@ std::string markdown_table(const TableLines& lines, std::size_t left) {
   return text;
 }
 
+std::string counted(int64_t n, const std::string& thing) { return str(n, " ", thing, n == 1 ? "" : "s"); }
+
 std::string number_text(double value) { return std::isnan(value) ? "nan" : str(value); }
 
 }  // namespace bg

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
@@ -12,6 +13,9 @@ std::string formatted(const char* format, ...) __attribute__((format(printf, 1, 
 
 /// As str() gives it, but "nan" without the sign that a NaN happens to have.
 std::string number_text(double value);
+
+/// "1 token", "2 tokens".
+std::string counted(int64_t n, const std::string& thing);
 
 /// A word for a POSIX shell: as it is, or in single quotes where it has to be.
 std::string shell_word(const std::string& word);

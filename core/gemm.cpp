@@ -34,10 +34,12 @@ void check_room_for_buffers() {
   if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
   const size_t needed = kBuffer * static_cast<size_t>(num_threads());
   void* room = mmap(nullptr, needed, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  BG_CHECK(room != MAP_FAILED, "memory", "the address space is too small for matrix products",
-           str("a limit of ", limit.rlim_cur >> 20, " MiB"),
-           str("room for another ", needed >> 20, " MiB, 128 for each thread"),
-           "a larger ulimit -v, or fewer --threads");
+  BG_CHECK(room != MAP_FAILED, "memory",
+           "the memory limit of this shell (ulimit -v) leaves too little for matrix products",
+           str(limit.rlim_cur >> 20, " MiB in all"),
+           str(needed >> 20, " MiB still free, 128 for each of ", num_threads(),
+               num_threads() == 1 ? " thread" : " threads"),
+           "ulimit -v unlimited, or fewer --threads");
   munmap(room, needed);
 }
 

@@ -2,6 +2,7 @@
 #include "core/parallel.h"
 
 #include <pthread.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <atomic>
@@ -9,12 +10,14 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
-#include <set>
+#include <numeric>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "core/error.h"
 #include "core/parallel_backend.h"
+#include "core/rng.h"
 
 namespace bg {
 namespace {
@@ -25,8 +28,14 @@ constexpr int kOutside = -1;
 thread_local int t_worker = kOutside;
 
 std::atomic<bool> g_seen[kMaxThreads];
-std::atomic<int> g_gathering{0};  // living GatherWorkers
-std::atomic<int> g_fine{0};       // living FineChunks
+std::atomic<int> g_fine{0};  // living FineChunks
+
+// What else tests have changed. A bit set and read as a whole, so that ordinary work pays for a single relaxed load.
+enum Changed : unsigned { kGather = 1, kOrder = 2 };
+std::atomic<unsigned> g_changed{0};
+std::atomic<int> g_gathering{0};         // living GatherWorkers
+std::atomic<bool> g_nobody_came{false};  // a worker was waited for in vain
+std::atomic<uint64_t> g_order_seed{0};
 
 // The number of threads and, from the second thread on, the workers; made at first use.
 struct State {
@@ -62,22 +71,128 @@ std::shared_ptr<detail::Workers> workers() {
   return s.workers;
 }
 
-// Where the workers of one piece of parallel work wait for each other.
+// Where the workers of one piece of parallel work meet. Each arrival is one chunk, `workers` of them make a round; who
+// waits takes no other chunk, so the arrivals of a round are as many workers. A round begins in two steps: all arrive,
+// and sleep if that takes long; then as many as there are cores see each other awake and start at one moment. Else the
+// last to arrive would be done with a small chunk before the others have woken up.
 class Gathering {
  public:
-  explicit Gathering(size_t wanted) : wanted_(wanted) {}
-  void arrive(int worker) {
-    std::unique_lock lock(mutex_);
-    if (present_.insert(worker).second) changed_.notify_all();
-    changed_.wait_for(lock, std::chrono::seconds(10), [&] { return present_.size() >= wanted_; });
+  Gathering(int64_t chunks, int64_t workers) : chunks_(std::min(chunks, kRounds * workers)), workers_(workers) {}
+
+  // The chunks that are left go on without meeting.
+  bool is_over() const { return arrived_ >= chunks_; }
+
+  void arrive() {
+    const int64_t arrival = arrived_++, first = arrival - arrival % workers_;
+    const int64_t last = std::min(chunks_, first + workers_);  // of the round's arrivals, and one more
+    if (arrival >= last) return;
+    if (arrival + 1 == last)
+      wake();
+    else if (!spin(kSpin, [&] { return arrived_ >= last; }) && !sleep(last))
+      return;
+    if (++awake_ == first + std::min(last - first, kCores)) {
+      start_ = now() + kNotice;
+      begun_ = last;
+    }
+    if (spin(kAwake, [&] { return begun_ >= last; }))
+      while (now() < start_.load()) {
+      }
+  }
+
+  // Nobody waits any more: a chunk has failed, those not begun will not arrive.
+  void abandon() {
+    const std::lock_guard lock(mutex_);
+    abandoned_ = true;
+    changed_.notify_all();
   }
 
  private:
-  const size_t wanted_;
+  using Duration = std::chrono::steady_clock::duration;
+  static constexpr int64_t kRounds = 8;  // a meeting takes up to 0.1 ms on a busy machine
+  static constexpr Duration kPatience = std::chrono::seconds(10), kSpin = std::chrono::microseconds(20),
+                            kAwake = std::chrono::microseconds(200), kNotice = std::chrono::nanoseconds(500);
+  static inline const int64_t kCores = std::max(1u, std::thread::hardware_concurrency());
+
+  static Duration now() { return std::chrono::steady_clock::now().time_since_epoch(); }
+
+  template <class F>
+  static bool spin(Duration limit, F&& done) {
+    for (const Duration end = now() + limit; now() < end;)
+      if (done()) return true;
+    return false;
+  }
+
+  void wake() {
+    const std::lock_guard lock(mutex_);
+    changed_.notify_all();
+  }
+
+  bool sleep(int64_t last) {
+    std::unique_lock lock(mutex_);
+    if (!changed_.wait_for(lock, kPatience, [&] { return abandoned_ || arrived_ >= last; })) {
+      g_nobody_came = abandoned_ = true;
+      changed_.notify_all();
+    }
+    return arrived_ >= last;
+  }
+
+  const int64_t chunks_, workers_;  // chunks_: those before which workers meet
+  std::atomic<int64_t> arrived_{0}, awake_{0}, begun_{0};
+  std::atomic<Duration> start_{};  // of the round begun last
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::set<int> present_;
+  bool abandoned_ = false;  // guarded by mutex_
 };
+
+// Binds the calling thread to the index-th of the cores that it may use, in a ring. Left to themselves, workers that
+// wake each other share a core on a busy machine.
+class OnCore {
+ public:
+  explicit OnCore(int index) {
+    if (sched_getaffinity(0, sizeof before_, &before_) != 0) return;
+    index %= CPU_COUNT(&before_);
+    int core = 0;
+    while (!CPU_ISSET(core, &before_) || index-- > 0) ++core;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(core, &one);
+    bound_ = sched_setaffinity(0, sizeof one, &one) == 0;
+  }
+  ~OnCore() {
+    if (bound_) sched_setaffinity(0, sizeof before_, &before_);
+  }
+  OnCore(const OnCore&) = delete;
+  OnCore& operator=(const OnCore&) = delete;
+
+ private:
+  cpu_set_t before_;
+  bool bound_ = false;
+};
+
+void run_gathered(detail::Workers& pool, int64_t chunks, detail::ChunkFn f) {
+  Gathering gathering(chunks, std::min<int64_t>(chunks, pool.count()));
+  auto together = [&](int64_t c) {
+    if (gathering.is_over()) return f(c);
+    const OnCore apart(t_worker);
+    gathering.arrive();
+    try {
+      f(c);
+    } catch (...) {
+      gathering.abandon();
+      throw;
+    }
+  };
+  pool.run(chunks, detail::ChunkFn(together));
+}
+
+// On the calling thread, as worker 0 unless it already is one.
+void run_in_order(uint64_t seed, int64_t chunks, detail::ChunkFn f) {
+  std::vector<int64_t> order(chunks);
+  std::iota(order.rbegin(), order.rend(), int64_t{0});
+  Rng rng(seed);
+  for (int64_t i = chunks - 1; seed != 0 && i > 0; --i) std::swap(order[i], order[rng.below(i + 1)]);
+  for (int64_t c : order) detail::run_chunk_as(worker_index(), c, f);
+}
 
 }  // namespace
 
@@ -109,11 +224,24 @@ void reset_distinct_workers() {
   for (auto& s : g_seen) s.store(false, std::memory_order_relaxed);
 }
 
-GatherWorkers::GatherWorkers() { ++g_gathering; }
-GatherWorkers::~GatherWorkers() { --g_gathering; }
+GatherWorkers::GatherWorkers() {
+  if (g_gathering++ == 0) g_nobody_came = false;
+  g_changed |= kGather;
+}
+GatherWorkers::~GatherWorkers() {
+  if (--g_gathering == 0) g_changed &= ~kGather;
+}
 
 FineChunks::FineChunks() { ++g_fine; }
 FineChunks::~FineChunks() { --g_fine; }
+
+ChunkOrder::ChunkOrder(uint64_t seed) : outer_((g_changed & kOrder) != 0), outer_seed_(g_order_seed.exchange(seed)) {
+  g_changed |= kOrder;
+}
+ChunkOrder::~ChunkOrder() {
+  g_order_seed = outer_seed_;
+  if (!outer_) g_changed &= ~kOrder;
+}
 
 int64_t chunk_size(int64_t grain) {
   return g_fine.load(std::memory_order_relaxed) > 0 ? 1 : std::max<int64_t>(grain, 1);
@@ -132,18 +260,15 @@ void run_chunk_as(int worker, int64_t chunk, ChunkFn f) {
 }
 
 void run_chunks(int64_t chunks, ChunkFn f) {
+  const unsigned changed = g_changed.load(std::memory_order_relaxed);
+  if (changed & kOrder) return run_in_order(g_order_seed, chunks, f);
   if (t_worker != kOutside) {  // nested: stay on this worker, so that scratch per worker stays private
     for (int64_t c = 0; c < chunks; ++c) f(c);
     return;
   }
   if (const auto pool = workers()) {
-    if (g_gathering == 0) return pool->run(chunks, f);
-    Gathering gathering(std::min<int64_t>(chunks, pool->count()));
-    auto together = [&](int64_t c) {
-      gathering.arrive(t_worker);
-      f(c);
-    };
-    return pool->run(chunks, ChunkFn(together));
+    if (changed & kGather && !g_nobody_came) return run_gathered(*pool, chunks, f);
+    return pool->run(chunks, f);
   }
   for (int64_t c = 0; c < chunks; ++c) run_chunk_as(0, c, f);
 }

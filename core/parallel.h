@@ -20,8 +20,10 @@ int worker_index();
 int distinct_workers();
 void reset_distinct_workers();
 
-/// For tests that have to see several threads at work, however busy the machine is: while one lives, parallel work of
-/// n chunks goes on only once min(n, num_threads()) workers hold a chunk each (or after ten seconds).
+/// For tests that have to see several threads at work, however busy the machine is. While one lives, parallel work of
+/// n chunks begins with eight rounds: min(n, num_threads()) workers meet with a chunk each, start at one moment, on
+/// cores of their own as far as there are any, and meet again for their next chunks. Nested work does not meet. After
+/// ten seconds in which a worker did not come nobody waits any more, until the last GatherWorkers is gone.
 class GatherWorkers {
  public:
   GatherWorkers();
@@ -38,6 +40,22 @@ class FineChunks {
   ~FineChunks();
   FineChunks(const FineChunks&) = delete;
   FineChunks& operator=(const FineChunks&) = delete;
+};
+
+/// For tests that what a piece of work computes does not depend on who is first: while one lives, all parallel work
+/// runs on the thread that calls it, as worker 0, its chunks in an order that depends on the seed and on their number
+/// alone; seed 0 is the reverse order. One inside another replaces it (they begin and end on one thread); GatherWorkers
+/// have no effect meanwhile.
+class ChunkOrder {
+ public:
+  explicit ChunkOrder(uint64_t seed);
+  ~ChunkOrder();
+  ChunkOrder(const ChunkOrder&) = delete;
+  ChunkOrder& operator=(const ChunkOrder&) = delete;
+
+ private:
+  const bool outer_;
+  const uint64_t outer_seed_;
 };
 
 /// Items per chunk when `grain` are wanted: what parallel_for will do, for those who keep something per chunk.

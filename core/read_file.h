@@ -29,9 +29,25 @@ class UnreadableFile : public Error {
   using Error::Error;
 };
 
+/// The path names no file that could be read: it is missing, a folder, a device, or closed to this user.
+class NoFile : public UnreadableFile {
+ public:
+  using UnreadableFile::UnreadableFile;
+};
+
 /// The bytes of a whole file. Throws UnreadableFile, naming the path and the reason: it is missing, a folder, a device,
 /// a socket or a pipe; there is no permission; it is too large; or another program changed it while it was read.
 std::string read_file(const std::filesystem::path& path, FileKind kind);
+
+/// The same of a path that the user gave: where it names no file to read (NoFile), throws UsageError.
+std::string read_named_file(const std::filesystem::path& path, FileKind kind);
+
+/// The first `most` bytes of a file, or all of them, and its size. Throws UnreadableFile as read_file does.
+struct FileBegin {
+  std::string bytes;
+  std::size_t size = 0;
+};
+FileBegin read_file_begin(const std::filesystem::path& path, std::size_t most);
 
 /// False when the system says that there is no such file. True when it cannot tell, as in a folder without permission:
 /// then read_file says why.

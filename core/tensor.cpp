@@ -192,8 +192,9 @@ Tensor Tensor::rand(const Shape& shape, Rng& rng, double low, double high, DType
   dispatch_random("rand", dtype, [&]<class T>() {
     const T last = just_below(convert<T>(high));
     const double width = high - low, bound = convert<double>(convert<T>(high));
-    BG_CHECK(std::isfinite(bound) && std::isfinite(width) && convert<double>(convert<T>(low)) < bound, "rand",
-             "no numbers to choose from", str("[", number_text(low), ", ", number_text(high), ") as ", dtype),
+    BG_CHECK(std::isfinite(bound) && std::isfinite(convert<double>(convert<T>(width))) &&
+                 convert<double>(convert<T>(low)) < bound,
+             "rand", "no numbers to choose from", str("[", number_text(low), ", ", number_text(high), ") as ", dtype),
              "low < high, both and their difference finite");
     t = empty(shape, dtype);
     T* to = t.mutable_data<T>("rand");

@@ -54,7 +54,7 @@ class Tensor {
   static Tensor of(std::initializer_list<double> values, const Shape& shape, DType dtype = DType::f64);
   static Tensor randn(const Shape& shape, Rng& rng, DType dtype = DType::f32, double stddev = 1, double mean = 0);
   /// Uniform in [low, high), both as dtype has them: low may be drawn, high is not. Throws unless low < high, both
-  /// and their difference being finite.
+  /// and their difference being finite in dtype.
   static Tensor rand(const Shape& shape, Rng& rng, double low, double high, DType dtype = DType::f32);
 
   // -- Asking ---------------------------------------------------------------------------------------------------------

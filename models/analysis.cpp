@@ -6,6 +6,7 @@
 
 #include "core/norm.h"
 #include "core/parallel.h"
+#include "models/batches.h"
 #include "models/hull.h"
 
 namespace bg {
@@ -182,7 +183,7 @@ void AnalysisOptions::validate() const {
 Windows draw_windows(const TokenStream& text, int64_t length, const AnalysisOptions& options) {
   options.validate();
   const auto predictions = static_cast<int64_t>(text.size()) - 1;
-  BG_CHECK(predictions >= 1, "analysis", "the text is too short", str(text.size(), " tokens"), "2 or more");
+  check_text_length(static_cast<int64_t>(text.size()), 2);
   length = std::min(length, predictions);
   Windows windows;
   for (const int64_t place : sample(predictions / length, (options.tokens + length - 1) / length, Rng(options.seed))) {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/format.h"
 #include "core/rng.h"
 
 namespace bg {
@@ -29,6 +30,11 @@ void check_options(const BatchOptions& options) {
 
 }  // namespace
 
+void check_text_length(int64_t tokens, int64_t least, std::string_view which) {
+  BG_CHECK(tokens >= least, "corpus", str("the ", which, which.empty() ? "" : " ", "text is too short"),
+           counted(tokens, "token"), str("at least ", least), "a longer text or a shorter --seq-len");
+}
+
 Batches::Batches(TokenStream tokens, BatchOptions options) : tokens_(std::move(tokens)), options_(options) {
   check_options(options_);
   const auto size = static_cast<int64_t>(tokens_.size());
@@ -37,8 +43,7 @@ Batches::Batches(TokenStream tokens, BatchOptions options) : tokens_(std::move(t
   sequences_ = size < needed ? 0 : (size - needed) / options_.seq_len + 1;
   const bool uses_rest = options_.order == Order::in_order && options_.window == Window::t_plus_1;
   if (uses_rest) rest_ = std::max<int64_t>(size - 1 - sequences_ * options_.seq_len, 0);
-  BG_CHECK(sequences_ > 0 || rest_ > 0, "corpus", "the text is shorter than one sequence", str(size, " tokens"),
-           str("at least ", uses_rest ? 2 : needed), "a longer text or a shorter --seq-len");
+  check_text_length(size, uses_rest ? 2 : needed);
   BG_CHECK(per_epoch() > 0, "corpus", "the text has fewer sequences than one batch", str(sequences_),
            str("at least ", options_.batch_size), "a longer text, a smaller --batch-size or a shorter --seq-len");
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "models/token_stream.h"
@@ -38,6 +39,9 @@ struct Batch {
   int64_t rows = 0, cols = 0;
   std::vector<int64_t> inputs, targets;
 };
+
+/// Throws Error when a text has fewer tokens than `least`. `which` text it is: "validation", or nothing.
+void check_text_length(int64_t tokens, int64_t least, std::string_view which = {});
 
 /// The batches of a stream. One object must not be used by two threads at a time.
 class Batches {

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "core/error.h"
+#include "core/format.h"
 #include "core/read_file.h"
 #include "models/builtin_text.h"
 #include "models/unicode.h"
@@ -18,8 +19,8 @@ Corpus divide(const Text& whole, const fs::path& path) {
   const std::string_view text = *whole;
   std::size_t border = text.size() / 10 * 9 + text.size() % 10 * 9 / 10;  // 90 %, without overflow
   if (border > 0) border = previous_character(text, border + 1);          // start of the character at the border
-  BG_CHECK(border > 0, "corpus", str(path.string(), " is too short to divide into training and validation text"),
-           str(text.size(), " bytes"), "", "a longer text");
+  BG_CHECK(border > 0, "corpus", str("the text is too short to divide into training and validation text"),
+           str(path.string(), " with ", counted(std::ssize(text), "byte")), "", "a longer text");
   return {text.substr(0, border), text.substr(border), {}, {whole}};
 }
 
@@ -29,13 +30,21 @@ Corpus load_folder(const fs::path& folder) {
     return std::string_view(*corpus.texts.emplace_back(load_text(folder / name)));
   };
   for (const char* name : {"train.txt", "valid.txt"}) {
-    BG_CHECK(is_there(folder / name), "corpus", str("the folder ", folder.string(), " has no ", name), "",
-             "train.txt, valid.txt and perhaps test.txt", "name a single text file to have it divided");
+    if (!is_there(folder / name))
+      fail<UsageError>("corpus", str("the folder ", folder.string(), " has no ", name), "",
+                       "train.txt, valid.txt and perhaps test.txt", "name a single text file to have it divided");
   }
   corpus.train = load("train.txt");
   corpus.valid = load("valid.txt");
   if (is_there(folder / "test.txt")) corpus.test = load("test.txt");
   return corpus;
+}
+
+// With a byte-order mark it is no UTF-8.
+void check_no_utf16_mark(std::string_view text, const fs::path& path) {
+  if (text.starts_with("\xff\xfe") || text.starts_with("\xfe\xff"))
+    fail("corpus", str(path.string(), " is in UTF-16"), "its byte-order mark at the beginning", "UTF-8 text",
+         "iconv -f utf-16 -t utf-8");
 }
 
 // UTF-16 without a byte-order mark passes for UTF-8 where its characters are Latin, Greek or Cyrillic: with a control
@@ -57,8 +66,9 @@ void check_not_utf16(std::string_view text, const fs::path& path) {
 }  // namespace
 
 Text load_text(const fs::path& path) {
-  const auto text = std::make_shared<const std::string>(read_file(path, FileKind::text));
-  BG_CHECK(!text->empty(), "corpus", str(path.string(), " is empty"), "", "some text");
+  const auto text = std::make_shared<const std::string>(read_named_file(path, FileKind::text));
+  BG_CHECK(!text->empty(), "corpus", str(path.string(), " is empty"), "", "some text", "another text");
+  check_no_utf16_mark(*text, path);
   check_utf8(*text, path.string());
   check_not_utf16(*text, path);
   return text;

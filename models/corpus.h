@@ -13,7 +13,8 @@ namespace bg {
 using Text = std::shared_ptr<const std::string>;
 
 /// A text file, or what comes through a pipe (core/read_file.h), that is not empty and valid UTF-8. Throws Error saying
-/// what is wrong with it.
+/// what is wrong with it,
+/// UsageError where the path names no text to read.
 Text load_text(const std::filesystem::path& path);
 
 /// Three texts; the views are valid as long as the corpus or a copy of it lives.
@@ -28,8 +29,8 @@ struct Corpus {
 
 /// The corpus that the option --data names: `builtin:`, a folder or a file. A folder holds train.txt, valid.txt and, if
 /// there is one, test.txt. Of a single file the first 90 % of its bytes train and the rest validates; the border is
-/// moved to the start of the character that it falls into. Throws Error for what is missing, empty, unreadable, not
-/// UTF-8 or too short to divide.
+/// moved to the start of the character that it falls into. Throws UsageError for what is missing, and Error for
+/// what is empty, not UTF-8 or too short to divide.
 Corpus load_corpus(const std::filesystem::path& path);
 
 }  // namespace bg

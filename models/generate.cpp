@@ -30,12 +30,12 @@ Tensor Decoder::feed(const std::vector<int64_t>& tokens) {
 
 void SampleOptions::validate() const {
   if (!(repetition_penalty > 0 && std::isfinite(repetition_penalty)))
-    fail<UsageError>("generate", "bad repetition_penalty", str(repetition_penalty), "a positive number");
+    fail<UsageError>("generate", "bad --repetition-penalty", str(repetition_penalty), "a positive number");
   if (!(temperature >= 0 && std::isfinite(temperature)))
-    fail<UsageError>("generate", "bad temperature", str(temperature), "0 or a positive number");
-  if (top_k < 0) fail<UsageError>("generate", "bad top_k", str(top_k), "0 (all tokens) or a positive number");
+    fail<UsageError>("generate", "bad --temperature", str(temperature), "0 or a positive number");
+  if (top_k < 0) fail<UsageError>("generate", "bad --top-k", str(top_k), "0 (all tokens) or a positive number");
   if (!(top_p > 0 && top_p <= 1))
-    fail<UsageError>("generate", "bad top_p", str(top_p), "a number above 0, at most 1 (all tokens)");
+    fail<UsageError>("generate", "bad --top-p", str(top_p), "a number above 0, at most 1 (all tokens)");
 }
 
 namespace {

@@ -67,10 +67,7 @@ class ReportMaker {
     if (!report_.options.data.empty()) corpus(report_.options.data);  // is it there? Asked before the work
     std::set<fs::path> seen;
     for (const fs::path& folder : folders)
-      if (!is_run(folder))
-        fail<UsageError>("report", "not a run folder", str("'", folder.string(), "'"), "a folder with config.json",
-                         "boostgrad train --out DIR");
-      else if (!seen.insert(fs::canonical(folder)).second)
+      if (run_options(folder); !seen.insert(fs::canonical(folder)).second)
         fail<UsageError>("report", "a run is named twice", str("'", folder.string(), "'"), "each run once");
     const std::vector<std::string> names = short_names(folders);
     for (size_t i = 0; i < folders.size(); ++i) {

@@ -105,8 +105,9 @@ void check_owner(const json& stored, const json& now, OwnerPart part, const std:
   }
   json was, is;
   const std::string name = first_difference(theirs, now, was, is);
-  BG_CHECK(name.empty(), "run", str(file, " belongs to another configuration"), str(name, " ", is.dump()), was.dump(),
-           "the config.json and tokenizer.json that train wrote");
+  if (!name.empty())
+    fail<UsageError>("run", str(file, " belongs to another configuration"), str(name, " ", is.dump()), was.dump(),
+                     "the config.json and tokenizer.json that train wrote");
 }
 
 void check_text_is_there(const std::string& data, const fs::path& run) {

@@ -47,8 +47,8 @@ nlohmann::json owner_facts(const TrainOptions& options, const nlohmann::json& to
 inline constexpr const char* kOwnerKey = "boostgrad.run";
 /// Which of the options count: all for a training that goes on, those that decide what the model computes for others.
 enum class OwnerPart { all, function };
-/// Throws Error, naming the first difference, when the weights in `file` belong to another configuration than `now`.
-/// Those of older builds carry none (null) and pass.
+/// Throws UsageError, naming the first difference, when the weights in `file` belong to another configuration than
+/// `now`. Those of older builds carry none (null) and pass.
 void check_owner(const nlohmann::json& stored, const nlohmann::json& now, OwnerPart part, const std::string& file);
 
 /// Throws UsageError when the text of a run is not where `data` says, seen from where this program was started.

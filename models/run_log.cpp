@@ -5,10 +5,13 @@
 #include <limits>
 
 #include "core/atomic_file.h"
+#include "core/folder_lock.h"
 #include "core/format.h"
 #include "core/io/json.h"
+#include "core/io/safetensors.h"
 #include "core/read_file.h"
 #include "models/checkpoint.h"
+#include "models/footprint.h"
 #include "models/run_folder.h"
 
 namespace bg {
@@ -128,6 +131,32 @@ void check_whole(const RunLog& log) {
            str("step ", last ? str(*last) : "and validation of the end"), "a copy, or train the run again");
 }
 
+// What the weights say that they belong to, if they are here and whole.
+json owner_in(const fs::path& file) {
+  try {
+    const TensorFileHeader header = read_safetensors_header(file);
+    const auto owner = header.metadata.find(kOwnerKey);
+    return owner == header.metadata.end() ? json() : parse_json_or_null(owner->second);
+  } catch (const Error&) {
+    return {};
+  }
+}
+
+// A config.json that was edited after the training, or came from another run, is not what the figures are of.
+void check_unedited(const RunLog& log, const json& tokenizer) {
+  for (const fs::path& file : {log.folder / "model.safetensors", log.folder / "checkpoints" / "best.safetensors"})
+    check_owner(owner_in(file), owner_facts(log.options, tokenizer), OwnerPart::all, file.string());
+  if (!log.results) return;
+  const auto check = [&](const char* what, int64_t results, int64_t config) {
+    if (results != config)
+      fail<UsageError>("run", str((log.folder / "results.json").string(), " belongs to another configuration"),
+                       str(results, " ", what), str(config, ", as config.json has it"),
+                       "the config.json that train wrote");
+  };
+  check("parameters", log.results->parameters, static_cast<int64_t>(parameter_count(log.options.model)));
+  if (log.options.steps > 0) check("steps", log.results->steps, log.options.steps);
+}
+
 // Where the run's text lies now, and that it is the run's.
 Corpus corpus_of(const RunLog& log, const std::string& data) {
   const std::string place = data.empty() ? log.options.data : data;
@@ -139,9 +168,10 @@ Corpus corpus_of(const RunLog& log, const std::string& data) {
   return corpus;
 }
 
-// A folder that cannot be changed: its results are found anew each time.
+// A folder that cannot be changed, or to which another process is writing: its results are found anew each time.
 void try_to_write(const fs::path& folder, const RunResults& results) {
   try {
+    const FolderLock lock(folder);
     write_results(folder, results);
   } catch (const Error&) {
   }
@@ -167,7 +197,7 @@ RunResults recounted(const RunLog& log, const std::string& data) {
 
 }  // namespace
 
-RunResults complete_results(const fs::path& folder, const std::string& data) {
+RunResults complete_results(const fs::path& folder, const std::string& data, const ShouldStop& stop) {
   const RunLog log = read_run_log(folder);
   if (log.results) {
     if (log.results->counted()) return *log.results;
@@ -195,7 +225,8 @@ RunResults complete_results(const fs::path& folder, const std::string& data) {
     }
   }
   if (!corpus.test.empty())
-    r.test = evaluate(*run.model, TokenStream(corpus.test, *run.tokenizer), *run.tokenizer, corpus.test, run.options);
+    r.test =
+        evaluate(*run.model, TokenStream(corpus.test, *run.tokenizer), *run.tokenizer, corpus.test, run.options, stop);
   r.parameters = run.model->parameter_count();
   r.steps = log.steps();
   r.train_loss = log.curve.back().train_loss;
@@ -238,12 +269,18 @@ RunLog read_run_log(const fs::path& folder) {
   const json config = read_object(folder / "config.json");
   log.build = config.value("build", json());
   log.text = config.value("text", json());
-  if (const auto tokenizer = config.find("tokenizer"); tokenizer != config.end() && tokenizer->is_object())
-    log.options.model.vocab = JsonFields(*tokenizer, "run", "the tokenizer").whole("vocab", 1);
+  const json tokenizer = config.value("tokenizer", json());
+  if (tokenizer.is_object()) {
+    const int64_t vocab = JsonFields(tokenizer, "run", "the tokenizer").whole("vocab", 1);
+    if (vocab != log.options.model.vocab)
+      fail<UsageError>("run", str("the two vocabularies in ", (folder / "config.json").string(), " differ"),
+                       str(log.options.model.vocab), str(vocab), "the config.json that train wrote");
+  }
   log.curve = read_curve(folder);
   if (is_there(folder / "results.json")) log.results = read_results(folder / "results.json");
   log.finished = log.results.has_value() || is_there(folder / "model.safetensors");
   if (log.finished) check_whole(log);
+  check_unedited(log, tokenizer);
   return log;
 }
 

@@ -54,7 +54,8 @@ struct RunLog {
 };
 
 /// Throws Error when the folder is not a run, its config.json or results.json is damaged, or it is finished and
-/// metrics.jsonl does not reach its last step. Half a last line of metrics.jsonl, as a kill leaves it, is passed over.
+/// metrics.jsonl does not reach its last step; UsageError when weights or results are of another configuration. Half a
+/// last line of metrics.jsonl, as a kill leaves it, is passed over.
 RunLog read_run_log(const std::filesystem::path& folder);
 
 /// The curve of a folder alone: empty without metrics.jsonl.
@@ -70,7 +71,8 @@ void write_results(const std::filesystem::path& folder, const RunResults& result
 /// from curve, weights and text, and written where the folder allows it. Where it has no counts that are of use, words
 /// and bytes are counted again if text and tokenizer are there, and stay unknown if not. `data` is where the text lies
 /// now; empty: where it was. Throws Error when the run is not finished, or when it has no results, and weights or text
-/// are not there or not those of the run.
-RunResults complete_results(const std::filesystem::path& folder, const std::string& data = {});
+/// are not there or not those of the run; Interrupted when `stop` ends its evaluation.
+RunResults complete_results(const std::filesystem::path& folder, const std::string& data = {},
+                            const ShouldStop& stop = {});
 
 }  // namespace bg

@@ -364,7 +364,7 @@ bool run_study(const StudyOptions& o, const TrainProgress& progress) try {
   for (size_t i = 0; i < runs.size(); ++i) {
     Planned& run = runs[i];
     if (run.finished) {
-      complete_results(run.folder, o.train.data);
+      complete_results(run.folder, o.train.data, [&] { return progress.stop(0); });
       continue;
     }
     lock->check();
@@ -426,7 +426,7 @@ StudyTiming StudyTiming::load(const fs::path& study) {
   StudyTiming t;
   const fs::path path = study / "timing.json";
   if (!is_there(path)) return t;
-  const std::string file = read_file(path, FileKind::settings);
+  const std::string file = read_named_file(path, FileKind::settings);
   try {
     const json j = parse_json(file, "study", "the file");
     const JsonFields f(j, "study", "the file");

@@ -7,7 +7,9 @@
 #include "core/atomic_file.h"
 #include "core/error.h"
 #include "core/hash.h"
+#include "core/io/json.h"
 #include "core/parallel.h"
+#include "core/read_file.h"
 #include "models/pretokenizer.h"
 #include "models/tokenizer_json.h"
 #include "models/unicode.h"
@@ -300,11 +302,15 @@ std::unique_ptr<Tokenizer> make_tokenizer(std::string_view spec, std::string_vie
     }
     return std::make_unique<BpeTokenizer>(BpeTokenizer::train(text, size, progress));
   }
-  if (!std::filesystem::exists(spec)) {
-    fail<UsageError>("tokenizer", "no such kind and no such file", spec,
+  if (!is_there(spec)) {
+    fail<UsageError>("tokenizer", "no such kind and no such file", in_quotes(spec),
                      "byte, bpe:SIZE or the path of a tokenizer.json");
   }
-  return Tokenizer::load(spec);
+  try {
+    return Tokenizer::load(spec);
+  } catch (const NoFile& e) {
+    throw UsageError(e.what());
+  }
 }
 
 }  // namespace bg

@@ -43,6 +43,9 @@ std::string json_string(std::string_view text) {
 
 // ---- reading
 
+constexpr std::string_view kHint =
+    "a byte-level BPE without normalizer, such as GPT-2's, or train one with --tokenizer bpe:SIZE.";
+
 [[noreturn]] void refuse(std::string_view what, std::string_view got = {}, std::string_view expected = {},
                          std::string_view hint = {}) {
   fail("tokenizer", what, got, expected, hint);
@@ -281,8 +284,12 @@ std::unique_ptr<Tokenizer> Tokenizer::load(const std::filesystem::path& path) {
   const std::string text = read_file(path, FileKind::vocabulary);
   try {
     return parse(text);
-  } catch (const Error& e) {
-    throw Error(str(e.what(), " (", path.string(), ")"));
+  } catch (const Error& e) {  // the same sentence about this file
+    constexpr std::string_view kOp = "[tokenizer] ", kTry = " Try: ";
+    std::string_view what = e.what();
+    if (what.starts_with(kOp)) what.remove_prefix(kOp.size());
+    const bool has_hint = what.find(kTry) != what.npos;
+    throw Error(str(kOp, path.string(), ": ", what, has_hint ? "" : kTry, has_hint ? "" : kHint));
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <zlib.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 
@@ -180,26 +181,43 @@ Evaluation count_evaluated(const TokenStream& tokens, const Tokenizer& tokenizer
   return e;
 }
 
-double evaluated_loss(Transformer& model, const TokenStream& tokens, const TrainOptions& options) {
+namespace {
+
+// A model in evaluation mode, for as long as this lives.
+class InEvaluation {
+ public:
+  explicit InEvaluation(Transformer& model) : model_(model), was_training_(model.training()) { model.eval(); }
+  ~InEvaluation() { model_.train(was_training_); }
+  InEvaluation(const InEvaluation&) = delete;
+  InEvaluation& operator=(const InEvaluation&) = delete;
+
+ private:
+  Transformer& model_;
+  bool was_training_;
+};
+
+}  // namespace
+
+double evaluated_loss(Transformer& model, const TokenStream& tokens, const TrainOptions& options,
+                      const ShouldStop& stop) {
   NoGrad off;
-  const bool was_training = model.training();
-  model.eval();
+  const InEvaluation evaluation(model);
   const Batches batches = evaluation_batches(tokens, options);
   double sum = 0;
   std::size_t predicted = 0;
   for (int64_t i = 0; i < batches.per_epoch(); ++i) {
+    if (stop && stop()) throw Interrupted();
     const Batch b = batches.get(i);
     sum += model.loss_sum(as_tensor(b.inputs, b), as_tensor(b.targets, b)).sum;
     predicted += b.targets.size();
   }
-  model.train(was_training);
   return sum / static_cast<double>(predicted);
 }
 
 Evaluation evaluate(Transformer& model, const TokenStream& tokens, const Tokenizer& tokenizer, std::string_view text,
-                    const TrainOptions& options) {
+                    const TrainOptions& options, const ShouldStop& stop) {
   Evaluation e = count_evaluated(tokens, tokenizer, text, options);
-  e.loss = evaluated_loss(model, tokens, options);
+  e.loss = evaluated_loss(model, tokens, options, stop);
   return e;
 }
 
@@ -209,11 +227,15 @@ bool is_run(const fs::path& folder) { return is_there(folder / "config.json"); }
 
 namespace {
 
+// Of a run that came here without its weights, such as one of a published table.
+constexpr const char* kWholeRun = "a copy of the whole run folder, or train the run again";
+
 json read_config(const fs::path& folder) {
-  BG_CHECK(is_run(folder), "run", "not a run folder", str("'", folder.string(), "'"), "a folder with config.json",
-           "boostgrad train --out DIR");
+  if (!is_run(folder))
+    fail<UsageError>("run", "not a run folder", str("'", folder.string(), "'"), "a folder with config.json",
+                     "boostgrad train --out DIR");
   const fs::path path = folder / "config.json";
-  json config = parse_json(read_file(path, FileKind::settings), "run", path.string());
+  json config = parse_json(read_named_file(path, FileKind::settings), "run", path.string());
   BG_CHECK(config.is_object() && config.contains("options"), "run", "damaged config.json",
            (folder / "config.json").string(), "the JSON that train wrote");
   return config;
@@ -226,11 +248,21 @@ json tokenizer_facts(const Tokenizer& tokenizer) {
 }  // namespace
 
 std::unique_ptr<Tokenizer> run_tokenizer(const fs::path& folder) {
+  constexpr const char* kUnchanged = "the config.json that train wrote";
   const fs::path file = folder / "tokenizer.json";
+  BG_CHECK(is_there(file), "run", str("the run has no ", file.string()), {}, {}, kWholeRun);
   std::unique_ptr<Tokenizer> tokenizer = Tokenizer::load(file);
-  const json trained = read_config(folder).value("tokenizer", json()), now = tokenizer_facts(*tokenizer);
-  BG_CHECK(trained.is_null() || trained == now, "run", str(file.string(), " is not the tokenizer of this run"),
-           now.dump(), trained.dump(), "the tokenizer.json that train wrote there");
+  const json config = read_config(folder), trained = config.value("tokenizer", json());
+  if (trained.is_null()) return tokenizer;
+  const JsonFields facts(trained, "run", "the tokenizer in config.json");
+  const uint64_t before = facts.whole_unsigned("fingerprint"), now = tokenizer->fingerprint();
+  if (before != now)
+    fail<UsageError>("run", str(file.string(), " is not the tokenizer of this run"), str("fingerprint ", now),
+                     str(before), "the tokenizer.json that train wrote there");
+  for (const json& vocab : {facts.at("vocab"), config["options"].value(json::json_pointer("/model/vocab"), json())})
+    if (vocab != tokenizer->vocab_size())
+      fail<UsageError>("run", str("the vocabulary in ", (folder / "config.json").string(), " was changed"),
+                       json_excerpt(vocab), str(tokenizer->vocab_size(), ", as in tokenizer.json"), kUnchanged);
   return tokenizer;
 }
 
@@ -265,10 +297,10 @@ Run load_run(const fs::path& folder) {
     return run;
   }
   const auto newest = CheckpointFolder(folder / "checkpoints").newest([](const std::string& text) {
-    std::fprintf(stderr, "%s\n", text.c_str());
+    std::fprintf(stderr, "%s\n", printable(text).c_str());
   });
-  BG_CHECK(newest.has_value(), "run", "the run has no weights yet", folder.string(), "a checkpoint",
-           "train it past --save-every steps");
+  BG_CHECK(newest.has_value(), "run", "the run has no weights", folder.string(), "model.safetensors or a checkpoint",
+           is_there(folder / "results.json") ? kWholeRun : "train it past --save-every steps");
   check_owner(newest->meta.value("run", json()), owner, OwnerPart::function, (folder / "checkpoints").string());
   run.model->load_state_dict(newest->model, folder.string());
   run.weights = (folder / "checkpoints").string();
@@ -325,22 +357,49 @@ bool same_text(const json& a, const json& b) {
   return true;
 }
 
+namespace {
+
+// What the program calls an option, empty for those that no option sets alone.
+std::string option_name(std::string key) {
+  for (const char* other : {"window", "mlp_ratio", "tied"})
+    if (key == other) return {};
+  std::replace(key.begin(), key.end(), '_', '-');
+  return "--" + key;
+}
+
+// Every option by its key, but for the length of the run and what may differ between two parts of it.
+json comparable_options(const TrainOptions& options) {
+  json all = options.to_json(), model = options.model.to_json();
+  for (const char* key : {"data", "model", "steps", "epochs"}) all.erase(key);
+  model.erase("vocab");
+  all.update(model);
+  return all;
+}
+
+std::string length_option(const TrainOptions& o) {
+  return o.steps > 0 ? str("--steps ", o.steps) : str("--epochs ", o.epochs);
+}
+
+std::string option_text(const json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
+
+}  // namespace
+
 void check_same_options(const TrainOptions& options, const fs::path& folder) {
-  constexpr const char* kHint = "the options of the first start, or another --out";
   const TrainOptions before = run_options(folder);
-  const json old = before.to_json(), now = options.to_json();
+  const auto refuse = [&](const std::string& what, const std::string& got, const std::string& expected,
+                          const std::string& again) {
+    fail<UsageError>("train", str("the run in ", folder.string(), " was started with another ", what), got, expected,
+                     again + ", or another --out");
+  };
+  const std::string length = length_option(options), first_length = length_option(before);
+  if (length != first_length) refuse("length, on which its learning rates depend", length, first_length, first_length);
+  const json old = comparable_options(before), now = comparable_options(options);
   for (const auto& [key, value] : now.items()) {
-    if (key == "model" || key == "data" || value == old[key]) continue;
-    const bool length = key == "steps" || key == "epochs";
-    fail<UsageError>(
-        "train", str("the run in ", folder.string(), " was started with another ", key), value.dump(), old[key].dump(),
-        length ? str(kHint, " (a run cannot be made longer: its learning rates depend on its length)") : kHint);
+    if (value == old[key]) continue;
+    const std::string option = option_name(key), was = option_text(old[key]);
+    refuse(option.empty() ? key : option, option_text(value), was,
+           option.empty() ? "the --preset of the first start" : str(option, " ", shell_word(was)));
   }
-  TransformerConfig a = before.model, b = options.model;
-  a.vocab = b.vocab;
-  if (!(a == b))
-    fail<UsageError>("train", str("the run in ", folder.string(), " was started with another model"),
-                     b.to_json().dump(), a.to_json().dump(), kHint);
 }
 
 namespace {
@@ -393,18 +452,22 @@ class Training {
     if (resume) restore();
     kept_log_ = log_until(out_, step_);
     if (step_ > 0) progress_.say(str("resumed at step ", step_));
+    if (not_validated_) progress_.say(str("validating after step ", step_, ", where the run was interrupted"));
   }
 
   TrainResult run() {
     // All that is needed has been read: from here on files are changed.
     make_folders(folder_->to_write("checkpoints"));
+    const bool validated_late = std::exchange(not_validated_, false);
+    if (validated_late) validate_last_logged();
     folder_->open_log(std::exchange(kept_log_, {}));
+    if (validated_late) save();
     for (const CurvePoint& p : read_curve(out_)) losses_.push_back(p.train_loss);
     result_.resumed_at = step_;
     result_.parameters = model_->parameter_count();
     progress_.say(str(model_->parameter_count(), " parameters, ", train_->size(), " training tokens (",
                       tokenizer_->describe(), "), ", total_, " steps, seed ", o_.seed));
-    if (step_ == total_)
+    if (step_ == total_ && is_there(out_ / "model.safetensors"))
       progress_.say(
           str("the run is finished: all its ", total_,
               " steps are done, and it cannot be made longer, because its learning rates depend on its length"));
@@ -429,16 +492,11 @@ class Training {
         state.validating = true;
         progress_.state(state);
         state.validating = false;
-        row["val_loss"] = validate();
+        not_validated_ = !validated(row);
       }
       folder_->log(row);
-      result_.interrupted = step_ < total_ && progress_.stop(step_);
-      if (step_ % o_.save_every == 0 || step_ == total_ || result_.interrupted) {
-        check_weights();
-        folder_->flush_log();
-        folder_->to_write("checkpoints");
-        checkpoints_.save(step_, snapshot());
-      }
+      result_.interrupted = not_validated_ || (step_ < total_ && progress_.stop(step_));
+      if (step_ % o_.save_every == 0 || step_ == total_ || result_.interrupted) save();
       if (result_.best_step > 0) state.val_loss = result_.val_loss;
       state.seconds_left = (now - start) / static_cast<double>(step_ - first) * static_cast<double>(total_ - step_);
       progress_.state(state);
@@ -448,7 +506,11 @@ class Training {
     result_.steps = step_;
     result_.seconds = seconds_now() - start;
     result_.tokens_per_s = static_cast<double>((step_ - first) * predictions_) / std::max(in_steps, 1e-9);
-    if (!result_.interrupted) finish();
+    try {
+      if (!result_.interrupted) finish();
+    } catch (const Interrupted&) {  // the checkpoint of the last step is there
+      result_.interrupted = true;
+    }
     return result_;
   }
 
@@ -485,9 +547,7 @@ class Training {
   // Found out before the training and not after it.
   void check_length(const char* which, const TokenStream& tokens) const {
     const int64_t size = static_cast<int64_t>(tokens.size()), least = o_.window == Window::t ? o_.model.seq_len : 2;
-    if (size < least)
-      fail("train", str("the ", which, " text is too short"), str(size, " tokens"), str("at least ", least),
-           "a longer text or a shorter --seq-len");
+    check_text_length(size, least, which);
   }
 
   void check_same_text() const {
@@ -537,6 +597,7 @@ class Training {
     try {
       const JsonFields meta(c->meta, "checkpoint", "metadata");
       step_ = meta.whole("step");
+      not_validated_ = !meta.find("not_validated").is_null() && meta.flag("not_validated");
       result_.train_loss = meta.find("train_loss").is_null() ? 0 : meta.number("train_loss");
       result_.best_step = meta.whole("best_step", 0);
       peak_bytes_ = meta.find("peak_bytes").is_null() ? 0 : meta.whole("peak_bytes", 0);
@@ -583,6 +644,7 @@ class Training {
 
   Checkpoint snapshot() const {
     json meta{{"step", step_},
+              {"not_validated", not_validated_},
               {"train_loss", result_.train_loss},
               {"best_step", result_.best_step},
               {"peak_bytes", peak_bytes()},
@@ -639,8 +701,38 @@ class Training {
         check_finite(str("weight ", path).c_str(), t.flat(bad), step_);
   }
 
+  void save() {
+    check_weights();
+    folder_->flush_log();
+    folder_->to_write("checkpoints");
+    checkpoints_.save(step_, snapshot());
+  }
+
+  ShouldStop stop() const {
+    return [this] { return progress_.stop(step_); };
+  }
+
+  // Adds the validation loss to what is logged of the step; false when it was interrupted.
+  bool validated(json& row) {
+    try {
+      row["val_loss"] = validate();
+      return true;
+    } catch (const Interrupted&) {
+      return false;
+    }
+  }
+
+  // The validation that an interruption broke off. Its step is logged without it until then, so that a kill meanwhile
+  // leaves the log as long as the checkpoint says.
+  void validate_last_logged() {
+    const size_t begin = kept_log_.find_last_of('\n', kept_log_.size() - 2) + 1;  // npos + 1 is 0
+    json row = parse_json(kept_log_.substr(begin), "run", (out_ / "metrics.jsonl").string());
+    row["val_loss"] = validate();
+    kept_log_ = kept_log_.substr(0, begin) + row.dump() + '\n';
+  }
+
   double validate() {
-    result_.val_loss = evaluated_loss(*model_, *valid_, o_);
+    result_.val_loss = evaluated_loss(*model_, *valid_, o_, stop());
     check_finite("validation loss", result_.val_loss, step_);
     if (result_.best_step == 0 || result_.val_loss < result_.best_val_loss) {
       result_.best_val_loss = result_.val_loss;
@@ -653,15 +745,15 @@ class Training {
 
   void finish() {
     if (result_.best_step == 0) validate();
-    folder_->to_write("model.safetensors");  // and best_file() is still of this run
+    folder_->to_write("checkpoints");  // best_file() is still of this run
     const TensorFile weights = read_safetensors(best_file());
     model_->load_state_dict(weights.tensors, best_file().string());
-    write_safetensors(folder_->to_write("model.safetensors"), weights);
     RunResults r;
-    if (test_) {
-      r.test = evaluate(*model_, *test_, *tokenizer_, texts_.test, o_);
+    if (test_) {  // first: with model.safetensors the run counts as finished
+      r.test = evaluate(*model_, *test_, *tokenizer_, texts_.test, o_, stop());
       result_.test_loss = r.test->loss;
     }
+    write_safetensors(folder_->to_write("model.safetensors"), weights);
     r.parameters = result_.parameters;
     r.steps = total_;
     r.best_step = result_.best_step;
@@ -695,6 +787,7 @@ class Training {
   std::unique_ptr<AdamW> optimizer_;
   Schedule schedule_;
   int64_t total_ = 0, eval_every_ = 1, step_ = 0, predictions_ = 0, peak_bytes_ = 0;
+  bool not_validated_ = false;  // the validation after step_ was interrupted
   std::vector<double> losses_;  // of all steps
   TrainResult result_;
 };

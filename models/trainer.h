@@ -70,12 +70,19 @@ struct Evaluation {
 Evaluation count_evaluated(const TokenStream& tokens, const Tokenizer& tokenizer, std::string_view text,
                            const TrainOptions& options);
 
-/// Mean nats of the tokens that count.
-double evaluated_loss(Transformer& model, const TokenStream& tokens, const TrainOptions& options);
+/// Thrown out of a work that a `stop` has ended. It is no error, and not to be caught as one.
+struct Interrupted {};
+
+/// End now? Called before each batch of an evaluation, which then throws Interrupted.
+using ShouldStop = std::function<bool()>;
+
+/// Mean nats of the tokens that count. The model is in the mode that it was in, also after an Interrupted.
+double evaluated_loss(Transformer& model, const TokenStream& tokens, const TrainOptions& options,
+                      const ShouldStop& stop = {});
 
 /// Both.
 Evaluation evaluate(Transformer& model, const TokenStream& tokens, const Tokenizer& tokenizer, std::string_view text,
-                    const TrainOptions& options);
+                    const TrainOptions& options, const ShouldStop& stop = {});
 
 struct TrainResult {
   int64_t steps = 0, resumed_at = 0;
@@ -84,7 +91,7 @@ struct TrainResult {
   int64_t best_step = 0, parameters = 0;
   double test_loss = -1;                 ///< of the best weights; negative without a test text
   double seconds = 0, tokens_per_s = 0;  ///< all of it; the speed of training steps alone
-  bool interrupted = false;              ///< stopped before the last step, with a checkpoint, unless at step 0
+  bool interrupted = false;              ///< stopped before its end, with a checkpoint, unless at step 0
 };
 
 /// Where a running training is.
@@ -109,19 +116,18 @@ struct TrainProgress {
   /// Before the first step: what is being done, and the share of it that is done, 0 to 1.
   OnProgress preparing = [](std::string_view, double) {};
   std::function<void(const TrainState&)> state = [](const TrainState&) {};  ///< after each step, and before validations
-  /// End now, after so many steps, with a checkpoint? Called after each step and, with 0, all along before the first.
+  /// End now, after so many steps, with a checkpoint? Called after each step, before each batch of a validation or of
+  /// the test at the end, and, with 0, all along before the first step.
   std::function<bool(int64_t steps)> stop = [](int64_t) { return false; };
 };
-
-/// Thrown out of a preparation that `stop` has ended. It is no error, and not to be caught as one.
-struct Interrupted {};
 
 /// For the phases before the first step: reports them to `progress`, which must live as long, and throws Interrupted
 /// when its `stop` says so.
 OnProgress while_preparing(const TrainProgress& progress);
 
 /// Trains into folder `out`. Without `resume` the folder must not hold a run; with it, training goes on from the newest
-/// good checkpoint, or (and says so) from step 0 where the run has not come to its first one. Throws Error when a loss
+/// good checkpoint, or (and says so) from step 0 where the run has not come to its first one. A validation or a test at
+/// the end that was broken off is then done again, whole. Throws Error when a loss
 /// is not finite, naming the step; the last checkpoint stays. Counts the peak of tensor memory anew (core/storage.h).
 ///
 /// Runs on one text with one tokenizer can share work: `shared` is a folder for their token cache, whose

@@ -13,7 +13,7 @@ namespace {
 void check_size(std::string_view option, int64_t value) {
   constexpr int64_t kLargest = int64_t{1} << 24;
   if (value < 1 || value > kLargest)
-    fail<UsageError>("transformer", str("bad ", option), str(value), str("1 to ", kLargest));
+    fail<UsageError>("transformer", str("bad --", option), str(value), str("1 to ", kLargest));
 }
 
 nn::BlockOptions block_options(const TransformerConfig& c) {
@@ -49,19 +49,19 @@ int64_t largest_divisor(int64_t n, int64_t limit) {
 
 void TransformerConfig::validate() const {
   check_size("vocab", vocab);
-  check_size("d_model", d_model);
+  check_size("d-model", d_model);
   check_size("layers", layers);
   check_size("heads", heads);
-  check_size("seq_len", seq_len);
-  check_size("mlp_ratio", mlp_ratio);
+  check_size("seq-len", seq_len);
+  check_size("mlp-ratio", mlp_ratio);
   check_size("rounds", rounds);
   if (d_model % heads != 0)
     fail<UsageError>(
-        "transformer", "heads does not divide d_model", str("d_model ", d_model, ", heads ", heads),
-        "a multiple of heads",
+        "transformer", "--heads does not divide --d-model", str("--d-model ", d_model, ", --heads ", heads),
+        "a multiple of --heads",
         str("--heads ", largest_divisor(d_model, heads), ", or --d-model ", (d_model / heads + 1) * heads));
   if (!(dropout >= 0 && dropout < 1))
-    fail<UsageError>("transformer", "bad dropout", str(dropout), "at least 0 and below 1");
+    fail<UsageError>("transformer", "bad --dropout", str(dropout), "at least 0 and below 1");
 }
 
 nlohmann::json TransformerConfig::to_json() const {

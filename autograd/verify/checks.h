@@ -102,7 +102,7 @@ struct Case {
   Forward forward;
   std::vector<Draw> draws;
 };
-/// V6 over all samples at once: 1, 2 and 4 threads give the same bits.
+/// V6 over all samples at once: the same bits with chunks in any order, and on 1, 2 and 4 threads.
 void check_threads(Recorder& r, const std::vector<Case>& cases);
 /// V10: every mutant and every generated error is rejected by the checks above.
 void check_controls(Recorder& r, const Entry& entry, const std::vector<Case>& cases);

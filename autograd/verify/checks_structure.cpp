@@ -5,7 +5,6 @@
 
 #include "autograd/engine.h"
 #include "autograd/verify/checks.h"
-#include "core/parallel.h"
 
 namespace bg::verifier {
 namespace {
@@ -365,43 +364,6 @@ void check_structure(Recorder& r, const Subject& s, const Forward& f, const Draw
   purity(r, s, d);
   repeats(r, s, f, d, g);
   if (s.point.has.node) engine(r, s, f, d, g, rng);
-}
-
-void check_threads(Recorder& r, const std::vector<Case>& cases) {
-  struct Restore {
-    int before = num_threads();
-    ~Restore() { set_num_threads(before); }
-  } restore;
-  struct Result {
-    Tensors out, g;
-  };
-  std::vector<Tensors> usual;  // gradients with the usual chunks: for samples of this size, often one
-  for (const Case& c : cases) usual.push_back(c.subject.backward(c.forward, c.draws[0].v, c.subject.need_all()));
-  const FineChunks fine;  // the samples are small: they would run on one thread whatever their number
-  std::vector<std::optional<Result>> single(cases.size());
-  for (int threads : {1, 2, 4}) {
-    set_num_threads(threads);
-    for (size_t i = 0; i < cases.size(); ++i) {
-      const Subject& s = cases[i].subject;
-      r.enter(s.point);
-      guarded(r, kStep, [&] {
-        const Forward f = s.forward(s.point.values);
-        Result now{f.out, s.backward(f, cases[i].draws[0].v, s.need_all())};
-        if (threads == 1) {
-          compare_outputs(r, "the same output when cut into many chunks", now.out, cases[i].forward.out);
-          compare(r, s, "the same gradient when cut into many chunks", now.g, usual[i]);
-          single[i] = std::move(now);
-          return;
-        }
-        if (!single[i]) return;
-        const std::string what = str(threads, " threads give the bits of 1");
-        for (size_t k = 0; k < now.out.size(); ++k)
-          r.expect_same(kStep, what, str("output ", k), now.out[k], single[i]->out[k]);
-        for (size_t k : s.differentiable())
-          r.expect_same(kStep, what, s.point.inputs[k].name, now.g[k], single[i]->g[k]);
-      });
-    }
-  }
 }
 
 }  // namespace bg::verifier

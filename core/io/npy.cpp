@@ -11,6 +11,7 @@
 #include "core/atomic_file.h"
 #include "core/io/elements.h"
 #include "core/io/json.h"
+#include "core/machine.h"
 #include "core/read_file.h"
 
 namespace bg {
@@ -167,8 +168,16 @@ using Archive = std::unique_ptr<zip_t, decltype(&zip_discard)>;
 using Entry = std::unique_ptr<zip_file_t, decltype(&zip_fclose)>;
 using Source = std::unique_ptr<zip_source_t, decltype(&zip_source_free)>;
 
+// The bytes of an entry, as the archive states them.
+size_t stated_size(zip_t* archive, zip_uint64_t index, const std::string& where) {
+  zip_stat_t stat;
+  BG_CHECK(zip_stat_index(archive, index, 0, &stat) == 0 && (stat.valid & ZIP_STAT_SIZE), kOp,
+           str(where, " has no size"), zip_strerror(archive));
+  return stat.size;
+}
+
 // Grows with the bytes that really arrive, so that a size made up in the archive reserves nothing.
-std::string read_entry(zip_t* archive, zip_uint64_t index, const std::string& where) {
+std::string read_entry(zip_t* archive, zip_uint64_t index, size_t size, const std::string& where) {
   const Entry entry(zip_fopen_index(archive, index, 0), &zip_fclose);
   BG_CHECK(entry, kOp, str(where, " cannot be opened"), zip_strerror(archive));
   std::string bytes;
@@ -178,6 +187,8 @@ std::string read_entry(zip_t* archive, zip_uint64_t index, const std::string& wh
     BG_CHECK(n >= 0, kOp, str(where, " is damaged"), zip_file_strerror(entry.get()));
     if (n == 0) return bytes;
     bytes.append(block.data(), static_cast<size_t>(n));
+    BG_CHECK(bytes.size() <= size, kOp, str(where, " is damaged"), str(bytes.size(), " bytes or more"),
+             str(size, ", as the archive states"));
   }
 }
 
@@ -242,6 +253,10 @@ std::map<std::string, Tensor> read_npz(const std::filesystem::path& path) {
 }
 
 std::map<std::string, Tensor> parse_npz(std::string_view bytes, std::string_view where_from) {
+  return parse_npz(bytes, where_from, machine_bytes() / 2);  // each array is twice in memory while it is read
+}
+
+std::map<std::string, Tensor> parse_npz(std::string_view bytes, std::string_view where_from, size_t most_bytes) {
   BG_CHECK(!bytes.empty(), kOp, str("cannot read ", where_from), "an empty file", "a .npz file");
   zip_error_t error;
   zip_error_init(&error);
@@ -255,14 +270,19 @@ std::map<std::string, Tensor> parse_npz(std::string_view bytes, std::string_view
   constexpr std::string_view kSuffix = ".npy";
   std::map<std::string, Tensor> tensors;
   const zip_int64_t count = zip_get_num_entries(archive.get(), 0);
+  size_t unpacked = 0;
   for (zip_uint64_t i = 0; i < static_cast<zip_uint64_t>(count); ++i) {
     const char* raw_name = zip_get_name(archive.get(), i, 0);
     const std::string name = raw_name ? raw_name : "";
     const std::string where = str(where_from, ", entry ", in_quotes(name));
     BG_CHECK(name.ends_with(kSuffix), kOp, str(where, " is no array"), "", "names that end in .npy");
+    const size_t size = stated_size(archive.get(), i, where);
+    BG_CHECK(size <= most_bytes - unpacked, kOp, str(where, " is too large unpacked"), str(size, " bytes"),
+             str("at most ", most_bytes, " in all"), "fewer arrays in a file, or a machine with more memory");
+    unpacked += size;
     const bool fresh = tensors
                            .emplace(name.substr(0, name.size() - kSuffix.size()),
-                                    parse_npy(read_entry(archive.get(), i, where), where))
+                                    parse_npy(read_entry(archive.get(), i, size, where), where))
                            .second;
     BG_CHECK(fresh, kOp, str(where, " occurs twice"), "", "distinct names");
   }

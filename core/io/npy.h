@@ -20,7 +20,8 @@ Tensor read_npy(const std::filesystem::path& path);
 /// f32, f64, i32 or i64, any strides; all or nothing.
 void write_npy(const std::filesystem::path& path, const Tensor& tensor);
 
-/// The arrays by name: entry `x.npy` is `x`.
+/// The arrays by name: entry `x.npy` is `x`. A compressed archive may be small and its arrays not: what it states must
+/// fit into half of the machine's memory, and no entry may hold more than it states.
 std::map<std::string, Tensor> read_npz(const std::filesystem::path& path);
 /// Uncompressed, as numpy.savez; equal content gives equal bytes; all or nothing.
 void write_npz(const std::filesystem::path& path, const std::map<std::string, Tensor>& tensors);
@@ -29,6 +30,8 @@ void write_npz(const std::filesystem::path& path, const std::map<std::string, Te
 Tensor parse_npy(std::string_view bytes, std::string_view source);
 std::string npy_bytes(const Tensor& tensor);
 std::map<std::string, Tensor> parse_npz(std::string_view bytes, std::string_view source);
+/// With another limit, of all arrays together.
+std::map<std::string, Tensor> parse_npz(std::string_view bytes, std::string_view source, size_t most_bytes);
 std::string npz_bytes(const std::map<std::string, Tensor>& tensors, std::string_view target);
 
 }  // namespace bg

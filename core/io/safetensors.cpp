@@ -248,14 +248,23 @@ TensorFile prepared(const TensorFile& file, const std::string& path) {
 
 }  // namespace
 
-TensorFileHeader parse_safetensors_header(std::string_view bytes, std::string_view source) {
-  BG_CHECK(bytes.size() >= kLengthBytes, kOp, str(source, ": too short"), str(bytes.size(), " bytes"), "8 or more");
+namespace {
+
+// Of the header, from the first bytes of a file of this size.
+size_t header_length(std::string_view begin, size_t size, std::string_view source) {
+  BG_CHECK(begin.size() >= kLengthBytes, kOp, str(source, ": too short"), str(size, " bytes"), "8 or more");
   uint64_t length;
-  std::memcpy(&length, bytes.data(), kLengthBytes);
-  BG_CHECK(length <= kMaxHeader && length <= bytes.size() - kLengthBytes, kOp, str(source, ": bad header length"),
-           str(length), str("at most ", std::min<uint64_t>(kMaxHeader, bytes.size() - kLengthBytes)),
+  std::memcpy(&length, begin.data(), kLengthBytes);
+  BG_CHECK(length <= kMaxHeader && length <= size - kLengthBytes, kOp, str(source, ": bad header length"), str(length),
+           str("at most ", std::min<uint64_t>(kMaxHeader, size - kLengthBytes)),
            "fetch the file again: it may be cut off, or of another format");
-  const std::string_view text = bytes.substr(kLengthBytes, length);
+  return length;
+}
+
+// `begin` holds the header, and perhaps more of a file of this size.
+TensorFileHeader parse_header(std::string_view begin, size_t size, std::string_view source) {
+  const size_t length = header_length(begin, size, source);
+  const std::string_view text = begin.substr(kLengthBytes, length);
   BG_CHECK(!text.empty() && text[0] == '{', kOp, str(source, ": the header does not begin with {"), "",
            "a JSON object");
   const json parsed = parse_json(text, kOp, str(source, ": the header"), kMaxDepth);
@@ -268,8 +277,14 @@ TensorFileHeader parse_safetensors_header(std::string_view bytes, std::string_vi
     else
       header.tensors.emplace(name, parse_entry(value, str(source, ": tensor ", in_quotes(name))));
   }
-  check_coverage(header, bytes.size() - header.data_begin, source);
+  check_coverage(header, size - header.data_begin, source);
   return header;
+}
+
+}  // namespace
+
+TensorFileHeader parse_safetensors_header(std::string_view bytes, std::string_view source) {
+  return parse_header(bytes, bytes.size(), source);
 }
 
 TensorFile parse_safetensors(std::string_view bytes, std::string_view source) {
@@ -289,7 +304,9 @@ TensorFile read_safetensors(const std::filesystem::path& path, const std::vector
 }
 
 TensorFileHeader read_safetensors_header(const std::filesystem::path& path) {
-  return parse_safetensors_header(read_file(path, FileKind::data), path.string());
+  FileBegin begin = read_file_begin(path, kLengthBytes);
+  begin = read_file_begin(path, kLengthBytes + header_length(begin.bytes, begin.size, path.string()));
+  return parse_header(begin.bytes, begin.size, path.string());
 }
 
 namespace {

@@ -51,7 +51,7 @@ TensorFile read_safetensors(const std::filesystem::path& path);
 /// The same of the named tensors alone, whatever lies beside them. Throws Error when there is none of a name.
 TensorFile read_safetensors(const std::filesystem::path& path, const std::vector<std::string>& names);
 
-/// Reads and checks the header alone; of the data, only the size.
+/// Reads the header alone, and checks it; of the data, only the size.
 TensorFileHeader read_safetensors_header(const std::filesystem::path& path);
 
 /// Writes all or nothing (core/atomic_file.h), with a checksum. Equal content gives equal bytes: tensors are ordered by

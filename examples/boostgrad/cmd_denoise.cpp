@@ -18,7 +18,7 @@ using nlohmann::ordered_json;
 
 struct Flags {
   std::string table = "all", patterns = "fixed";
-  int seeds = 10;
+  int64_t seeds = 10;
   CommonFlags common;
 };
 
@@ -125,7 +125,8 @@ TableLines cells_of(const std::vector<const Row*>& rows) {
 
 int run(const Flags& f) {
   f.common.apply();
-  StudyOptions options{.tables = {}, .seeds = f.seeds, .patterns = kPatternsNames.parse(f.patterns)};
+  if (f.seeds < 1 || f.seeds > 10'000) fail<UsageError>("denoise", "bad --seeds", str(f.seeds), "1 to 10,000");
+  StudyOptions options{.tables = {}, .seeds = static_cast<int>(f.seeds), .patterns = kPatternsNames.parse(f.patterns)};
   if (f.table == "all")
     options.tables = {Table::rounds, Table::gates, Table::difficulty, Table::iterate, Table::routing};
   else if (std::find(kTableNames.names.begin(), kTableNames.names.end(), f.table) == kTableNames.names.end())

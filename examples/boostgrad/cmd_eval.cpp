@@ -7,6 +7,7 @@
 #include "examples/boostgrad/flags.h"
 #include "models/builtin_text.h"
 #include "models/corpus.h"
+#include "models/unicode.h"
 
 namespace bg {
 namespace {
@@ -24,17 +25,19 @@ int run(const Flags& f) {
   Corpus corpus;
   std::string_view text;
   std::string split = f.split;
+  std::error_code ignored;
   if (f.data == "builtin:") {
     if (split != "auto") fail<UsageError>("eval", "the builtin text has no parts", "--split " + split, "no --split");
     text = builtin = builtin_text(40'000, 2);
     split = "other sentences of the builtin language";
-  } else if (std::filesystem::is_directory(f.data)) {
+  } else if (std::filesystem::is_directory(f.data, ignored)) {
     corpus = load_corpus(f.data);
     if (split == "auto") split = corpus.test.empty() ? "valid" : "test";
     text = split == "train" ? corpus.train : split == "valid" ? corpus.valid : corpus.test;
     if (split != "train" && split != "valid" && split != "test")
       fail<UsageError>("eval", "unknown --split", split, "train, valid or test");
-    BG_CHECK(!text.empty(), "eval", "the folder has no such text", split, "train.txt, valid.txt or test.txt");
+    if (text.empty())
+      fail<UsageError>("eval", str("the folder ", f.data, " has no such text"), "--split " + split, "train or valid");
   } else if (split == "auto") {
     text = *corpus.texts.emplace_back(load_text(f.data));
     split = "all";
@@ -63,9 +66,9 @@ int run(const Flags& f) {
   std::printf(
       "%s (%s) on %s, %s\n  predicted   %lld tokens, %lld words, %lld bytes\n  loss        %.4f nats a token\n"
       "  perplexity  %.3f a token, %s a word, %.4f a byte\n",
-      f.run.c_str(), r.weights.c_str(), f.data.c_str(), split.c_str(), static_cast<long long>(e.tokens),
-      static_cast<long long>(e.words), static_cast<long long>(e.bytes), e.loss, e.token_ppl(),
-      word ? formatted("%.3f", *word).c_str() : "-", e.byte_ppl().value());
+      printable(f.run).c_str(), printable(r.weights).c_str(), printable(f.data).c_str(), printable(split).c_str(),
+      static_cast<long long>(e.tokens), static_cast<long long>(e.words), static_cast<long long>(e.bytes), e.loss,
+      e.token_ppl(), word ? formatted("%.3f", *word).c_str() : "-", e.byte_ppl().value());
   return 0;
 }
 

@@ -22,6 +22,8 @@ struct Flags {
 int run(const Flags& f) {
   f.common.apply();
   f.sample.validate();
+  if (find_invalid_utf8(f.prompt) != std::string::npos)
+    fail<UsageError>("generate", "bad --prompt", printable(f.prompt), "UTF-8 text");
   if (f.tokens < 0) fail<UsageError>("generate", "bad --tokens", str(f.tokens), "0 or more");
   Run r = load_run(f.run);
   const std::vector<int32_t> ids = r.tokenizer->encode(f.prompt);

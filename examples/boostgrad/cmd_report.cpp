@@ -8,6 +8,7 @@
 #include "examples/boostgrad/train_command.h"
 #include "models/gnuplot.h"
 #include "models/report.h"
+#include "models/unicode.h"
 
 namespace bg {
 namespace {
@@ -40,14 +41,14 @@ int run(const Flags& f) {
   check_writable(f.out);
   require_gnuplot();
   Report report = make_report({f.runs.begin(), f.runs.end()}, f.report,
-                              [](const std::string& text) { std::fprintf(stderr, "%s\n", text.c_str()); });
+                              [](const std::string& text) { std::fprintf(stderr, "%s\n", printable(text).c_str()); });
   report.command = report_command(f);
   for (ReportedRun& run : report.runs) run.command = train_command(run.log.options, run.name);
   std::fprintf(stderr, "drawing the page\n");
   write_file_atomically(f.out, report_page(report));
   for (const ReportedRun& run : report.runs)
     if (f.common.json) print_json(to_json(run));
-  if (!f.common.json) std::printf("%s\n", f.out.c_str());
+  if (!f.common.json) std::printf("%s\n", printable(f.out).c_str());
   return 0;
 }
 

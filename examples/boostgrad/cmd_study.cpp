@@ -13,6 +13,7 @@
 #include "models/gnuplot.h"
 #include "models/study.h"
 #include "models/study_plot.h"
+#include "models/unicode.h"
 
 namespace bg {
 namespace {
@@ -59,7 +60,7 @@ std::optional<StudyTiming> measure_in_turns(const Study& study, const std::funct
 
 int interrupted(const char* what) {
   const std::string text = error_text("study", what, {}, {}, "the same command again");
-  std::fprintf(stderr, "boostgrad: %s\n", text.c_str());
+  std::fprintf(stderr, "boostgrad: %s\n", printable(text).c_str());
   return interrupted_code();
 }
 
@@ -70,12 +71,12 @@ int run_lm(const LmFlags& f) {
     require_gnuplot();
   }
   const std::string data = f.train.data.value_or("");
+  std::error_code ignored;
+  if (f.table_only && !std::filesystem::is_directory(f.out, ignored))
+    fail<UsageError>("study", "no such folder", str("'", f.out, "'"), "the --out of a study");
   StudyTiming::load(f.out);  // is it whole? Asked before the work
   const TrainProgress progress = terminal_progress();
-  if (f.table_only) {
-    if (!std::filesystem::is_directory(f.out))
-      fail<UsageError>("study", "no such folder", str("'", f.out, "'"), "the --out of a study");
-  } else {
+  if (!f.table_only) {
     StudyOptions o;
     o.train = f.train.start();
     f.train.apply(o.train);
@@ -173,12 +174,13 @@ int run_check(const CheckFlags& f) {
     if (!c.other_build.empty()) j["other_build"] = c.other_build;
     print_json(j);
   } else {
+    const std::string run = printable(f.run);
     if (same)
-      std::printf("%s: of the first %lld steps, all %lld training losses%s are equal to the bit\n", f.run.c_str(),
+      std::printf("%s: of the first %lld steps, all %lld training losses%s are equal to the bit\n", run.c_str(),
                   static_cast<long long>(c.steps), static_cast<long long>(c.compared),
                   c.compared < c.steps ? " that the run has kept" : "");
     else
-      std::printf("%s: step %lld is the first that differs: training loss %.17g in the run, %.17g now\n", f.run.c_str(),
+      std::printf("%s: step %lld is the first that differs: training loss %.17g in the run, %.17g now\n", run.c_str(),
                   static_cast<long long>(c.first_different), c.stored, c.now);
     if (!c.other_build.empty())
       std::printf("  the run was made by another build or machine: %s\n", c.other_build.c_str());

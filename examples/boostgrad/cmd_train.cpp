@@ -6,6 +6,7 @@
 #include "examples/boostgrad/commands.h"
 #include "examples/boostgrad/train_flags.h"
 #include "examples/boostgrad/train_terminal.h"
+#include "models/unicode.h"
 
 namespace bg {
 namespace {
@@ -42,7 +43,7 @@ int run(const Flags& f) {
         : is_run(f.out) ? error_text("train", "interrupted before the next step: the run is as it was", {}, {}, again)
                         : error_text("train", "interrupted before the first step: nothing is kept", {}, {},
                                      "the same command again");
-    std::fprintf(stderr, "boostgrad: %s\n", text.c_str());
+    std::fprintf(stderr, "boostgrad: %s\n", printable(text).c_str());
     return interrupted_code();
   }
   if (f.common.json) {
@@ -63,7 +64,7 @@ int run(const Flags& f) {
     return 0;
   }
   const bool was_finished = r.resumed_at == r.steps;
-  std::printf("%s: %lld steps, %s\n", f.out.c_str(), static_cast<long long>(r.steps),
+  std::printf("%s: %lld steps, %s\n", printable(f.out).c_str(), static_cast<long long>(r.steps),
               was_finished ? "finished before" : formatted("%.0f tokens/s", r.tokens_per_s).c_str());
   std::printf("  training loss    %.4f\n  validation loss  %.4f (best %.4f at step %lld)\n", r.train_loss, r.val_loss,
               r.best_val_loss, static_cast<long long>(r.best_step));

@@ -7,8 +7,9 @@
 //     return [options] { ...; return 0; };              // runs after parsing; the program's exit code
 //   });
 //
-// Errors: throw UsageError for what the user asked wrongly (exit 2), Error for anything else (exit 1); the program
-// prints one line. With --json, standard output carries one JSON object per line and nothing else.
+// Errors: throw UsageError for what the user asked wrongly (exit 2), Error for anything else (exit 1); `boostgrad
+// --help` has the rule. The program prints one line. With --json, standard output carries one JSON object per line and
+// nothing else.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -66,7 +66,7 @@ void print_json(const Json& j) {
 
 /// --threads and --json.
 struct CommonFlags {
-  std::optional<int> threads;
+  std::optional<int64_t> threads;
   bool json = false;
 
   void add(CLI::App& app, bool with_json = true) {
@@ -76,7 +76,7 @@ struct CommonFlags {
   void apply() const {
     if (!threads) return;
     if (*threads < 1 || *threads > 1024) fail<UsageError>("threads", "bad --threads", str(*threads), "1 to 1024");
-    set_num_threads(*threads);
+    set_num_threads(static_cast<int>(*threads));
   }
 };
 

@@ -12,6 +12,7 @@
 #include <new>
 #include <numeric>
 #include <system_error>
+#include <type_traits>
 
 #include "core/kernels/simd.h"
 #include "examples/boostgrad/commands.h"
@@ -46,13 +47,16 @@ namespace {
 
 // Checks of CLI11 answer with what they expected; usage_text() makes the sentence.
 
-// CLI11 cuts a whole number that is too large to the largest one, and -1 to 2^64 - 1.
+// CLI11 cuts a whole number that is too large to the largest one, and -1 to 2^64 - 1. The range of an option is checked
+// where it is used, and is smaller than that of the type, but for seeds, which are all of the unsigned numbers.
 template <class T>
 std::string check_whole_number(const std::string& text) {
   T value{};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error == std::errc() && end == text.data() + text.size()) return {};
-  return str("a whole number from ", std::numeric_limits<T>::min(), " to ", std::numeric_limits<T>::max());
+  if (std::is_unsigned_v<T>) return str("a whole number from 0 to ", std::numeric_limits<T>::max());
+  if (error == std::errc::result_out_of_range) return str("a whole number nearer to 0");
+  return "a whole number";
 }
 
 bool is_flag(const CLI::Option& option) { return option.get_items_expected_max() == 0; }
@@ -202,10 +206,21 @@ std::string version_text() {
              simd_target(), ")");
 }
 
+constexpr const char* kExitCodes =
+    "Exit codes, of every command:\n"
+    "  0  done\n"
+    "  1  it could not be done: a file's content is damaged or of no use, memory or disk are full, a number is not\n"
+    "     finite, a comparison failed\n"
+    "  2  it was asked for wrongly: a command, option or value; a path where nothing can be read or made; options, "
+    "text\n"
+    "     or tokenizer that are not those which a run was started with\n"
+    "  129, 130, 143  ended by SIGHUP, Ctrl-C or SIGTERM; a training keeps a checkpoint";
+
 int run(int argc, char** argv) {
   CLI::App app("Boostgrad: attention, autograd and gradient verification from scratch", "boostgrad");
   app.set_version_flag("--version", version_text, "version, build type, what runs parallel work, SIMD instructions");
   app.require_subcommand(1);
+  app.footer(kExitCodes);
   std::vector<std::pair<CLI::App*, Command::Run>> runs;
   std::vector<Command*> commands = Command::all();
   std::sort(commands.begin(), commands.end(), [](auto* a, auto* b) { return a->name < b->name; });

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "core/clock.h"
+#include "models/unicode.h"
 
 namespace bg {
 namespace {
@@ -25,12 +26,12 @@ void ProgressLine::show(const std::string& text) {
   const double now = seconds_now();
   if (now - shown_at_ < (live_ ? 0.2 : 5)) return;
   shown_at_ = now;
-  std::fprintf(stderr, live_ ? "\r\033[K%s" : "%s\n", text.c_str());
+  std::fprintf(stderr, live_ ? "\r\033[K%s" : "%s\n", printable(text).c_str());
   std::fflush(stderr);
 }
 
 void ProgressLine::say(const std::string& text) {
-  std::fprintf(stderr, "%s%s\n", live_ ? "\r\033[K" : "", text.c_str());
+  std::fprintf(stderr, "%s%s\n", live_ ? "\r\033[K" : "", printable(text).c_str());
 }
 
 void ProgressLine::end() {

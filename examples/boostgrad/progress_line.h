@@ -6,6 +6,7 @@
 
 namespace bg {
 
+/// Control characters, as a path may have them, are shown as \\n and the like.
 class ProgressLine {
  public:
   ProgressLine();

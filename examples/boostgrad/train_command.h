@@ -43,6 +43,7 @@ inline std::string train_command(const TrainOptions& o, const std::string& out) 
   add("warmup", o.warmup, base.warmup);
   add("schedule", kScheduleNames.name(o.schedule), kScheduleNames.name(base.schedule));
   add("weight-decay", o.weight_decay, base.weight_decay);
+  add("decay", kDecayNames.name(o.decay), kDecayNames.name(base.decay));
   add("beta1", o.beta1, base.beta1);
   add("beta2", o.beta2, base.beta2);
   add("clip", o.clip, base.clip);

@@ -1,5 +1,8 @@
 // Testing the tester: planted wrong ops, one of each kind, must be rejected by the step that is there for it; and the
 // verifier over all real ops must have looked at something.
+#include <atomic>
+#include <mutex>
+#include <numeric>
 #include <set>
 
 #include "autograd/ops/all.h"
@@ -146,6 +149,154 @@ struct DependsOnWorker : Right {  // a few units in the last place by who did th
     return {g};
   }
 };
+
+// y = s x with one s: its gradient is a sum over all elements, which How adds up on several threads. The rows are so
+// long that a chunk of one takes a while.
+template <class How>
+struct Gain {
+  static constexpr std::string_view name = "planted";
+  static inline const std::array inputs{In{"x"}, In{"s"}};
+  using Args = NoArgs;
+
+  template <class S>
+  static Arrs<S> reference(const Arrs<S>& in, const Args&) {
+    return {zip(in[0], in[1], [](S x, S s) { return x * s; })};
+  }
+  static Tensor forward(Saved& saved, const Tensors& in, const Args&) {
+    saved.keep_input(0, in[0]);
+    saved.keep_input(1, in[1]);
+    return num::mul(in[0], in[1]);
+  }
+  static Tensors backward(const Backward<Tensor, Args>& b) {
+    const Tensor x = b[0].contiguous(), dy = b.dy().contiguous();
+    Tensor ds = Tensor::empty(b[1].shape(), x.dtype());
+    dispatch_float(name, x.dtype(), [&]<class T>() {
+      *ds.mutable_data<T>(name) = How::dot(x.data<T>(), dy.data<T>(), x.size(0), x.size(1));
+    });
+    return {num::mul(dy, b[1]), ds};
+  }
+  static std::vector<Sample<Args>> samples(Rng& r) {
+    return {{"(12, 256)", {}, {normal(r, {12, 256}), normal(r, {1})}}};
+  }
+  static std::vector<Mutant<Tensor, Args>> mutants() {
+    return {{"s's gradient doubled", [](auto& b) {
+               const Tensors g = backward(b);
+               return Tensors{g[0], num::scale(g[1], 2)};
+             }}};
+  }
+};
+
+// The races below are relaxed atomics: wrong in the same way as plain memory, but defined.
+template <class T>
+void store(std::atomic<T>& to, T value) {
+  to.store(value, std::memory_order_relaxed);
+}
+template <class T>
+T load(const std::atomic<T>& from) {
+  return from.load(std::memory_order_relaxed);
+}
+template <class F>
+void for_rows(int64_t rows, F&& f) {
+  parallel_for(rows, 64, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) f(r);
+  });
+}
+template <class T>
+T row_dot(const T* a, const T* b, int64_t row, int64_t n) {
+  return std::inner_product(a + row * n, a + (row + 1) * n, b + row * n, T(0));
+}
+
+struct UnlockedSum {  // each chunk adds what it has, once
+  template <class T>
+  static T dot(const T* a, const T* b, int64_t rows, int64_t n) {
+    std::atomic<T> total{0};
+    for_rows(rows, [&](int64_t r) { store(total, load(total) + row_dot(a, b, r, n)); });
+    return total;
+  }
+};
+struct LockedSum {  // no race, but a sum in the order of arrival
+  template <class T>
+  static T dot(const T* a, const T* b, int64_t rows, int64_t n) {
+    T total = 0;
+    std::mutex mutex;
+    for_rows(rows, [&](int64_t r) {
+      const T row = row_dot(a, b, r, n);
+      const std::lock_guard lock(mutex);
+      total += row;
+    });
+    return total;
+  }
+};
+struct SumOfParts {  // the right way
+  template <class T>
+  static T dot(const T* a, const T* b, int64_t rows, int64_t n) {
+    std::vector<T> part(static_cast<size_t>(rows));
+    for_rows(rows, [&](int64_t r) { part[r] = row_dot(a, b, r, n); });
+    return std::accumulate(part.begin(), part.end(), T(0));
+  }
+};
+
+// In fixed point a sum is exact in every order: nothing but a lost update shows.
+constexpr double kFixedPoint = 1LL << 50;
+template <class T>
+int64_t fixed(T a, T b) {
+  return std::llround(static_cast<double>(a) * static_cast<double>(b) * kFixedPoint);
+}
+struct UnlockedFixedPoint {
+  template <class T>
+  static T dot(const T* a, const T* b, int64_t rows, int64_t n) {
+    std::atomic<int64_t> total{0};
+    for_rows(rows, [&](int64_t r) {
+      for (int64_t i = r * n; i < (r + 1) * n; ++i) store(total, load(total) + fixed(a[i], b[i]));
+    });
+    return static_cast<T>(static_cast<double>(total) / kFixedPoint);
+  }
+};
+struct AtomicFixedPoint {
+  template <class T>
+  static T dot(const T* a, const T* b, int64_t rows, int64_t n) {
+    std::atomic<int64_t> total{0};
+    for_rows(rows, [&](int64_t r) {
+      for (int64_t i = r * n; i < (r + 1) * n; ++i) total += fixed(a[i], b[i]);
+    });
+    return static_cast<T>(static_cast<double>(total) / kFixedPoint);
+  }
+};
+
+template <bool shared>
+struct Scratch {
+  template <class T>
+  static T dot(const T* a, const T* b, int64_t rows, int64_t n) {
+    std::vector<std::atomic<T>> scratch(static_cast<size_t>(shared ? n : num_threads() * n));
+    std::vector<T> part(static_cast<size_t>(rows));
+    for_rows(rows, [&](int64_t r) {
+      std::atomic<T>* products = &scratch[shared ? 0 : worker_index() * n];
+      for (int64_t j = 0; j < n; ++j) store(products[j], a[r * n + j] * b[r * n + j]);
+      for (int64_t j = 0; j < n; ++j) part[r] += load(products[j]);
+    });
+    return std::accumulate(part.begin(), part.end(), T(0));
+  }
+};
+template <bool by_all>
+struct LastWrites {  // every chunk knows a sum, that of the last row is the whole
+  template <class T>
+  static T dot(const T* a, const T* b, int64_t rows, int64_t n) {
+    std::atomic<T> total{0};
+    for_rows(rows, [&](int64_t r) {
+      if (by_all || r == rows - 1) store(total, std::inner_product(a, a + (r + 1) * n, b, T(0)));
+    });
+    return total;
+  }
+};
+struct RightInOrderOnly {  // each row goes on from the one before
+  template <class T>
+  static T dot(const T* a, const T* b, int64_t rows, int64_t n) {
+    std::vector<std::atomic<T>> upto(static_cast<size_t>(rows + 1));
+    for_rows(rows, [&](int64_t r) { store(upto[r + 1], load(upto[r]) + row_dot(a, b, r, n)); });
+    return upto.back();
+  }
+};
+
 struct LeavesAGap : Right {  // the last element of every chunk but the last one is forgotten
   static Tensors backward(const Backward<Tensor, Args>& b) {
     const Tensor g = softmax_gradient(b[0], b.dy());
@@ -333,10 +484,66 @@ TEST_CASE("[R5] [R6] [R8] what only structure can see is rejected by V6 alone") 
   CHECK(rejecting_steps<NotRepeatable>() == kOnlyStructure);
   CHECK(rejecting_steps<ThreadDependent>() == kOnlyStructure);
   // the samples fit into one chunk of 16384: only the verifier's fine chunks show these two
-  const GatherWorkers gather;  // however busy the machine is
   CHECK(rejecting_steps<DependsOnWorker>() == kOnlyStructure);
   CHECK(rejecting_steps<LeavesAGap>() == kOnlyStructure);
   CHECK(rejecting_steps<WrongUnderMask>() == kOnlyStructure);
+}
+
+TEST_CASE("[R6] work shared by threads: wrong ways to share are rejected by V6 alone, at every seed") {
+  const int seeds = 20;
+  auto rejected = [&]<class How>(bool quick) {
+    int n = 0;
+    for (int seed = 1; seed <= seeds; ++seed) {
+      const OpReport r = verify<Gain<How>>({.seed = static_cast<uint64_t>(seed), .quick = quick});
+      n += !r.passed();
+      for (const Failure& f : r.failures) CHECK(f.step == Step::V6);
+    }
+    return n;
+  };
+  for (const bool quick : {false, true}) {
+    CHECK(rejected.operator()<UnlockedSum>(quick) == seeds);
+    CHECK(rejected.operator()<LockedSum>(quick) == seeds);
+    CHECK(rejected.operator()<LastWrites<true>>(quick) == seeds);
+    CHECK(rejected.operator()<RightInOrderOnly>(quick) == seeds);
+    CHECK(rejected.operator()<SumOfParts>(quick) == 0);
+    CHECK(rejected.operator()<LastWrites<false>>(quick) == 0);
+    CHECK(rejected.operator()<AtomicFixedPoint>(quick) == 0);
+    CHECK(rejected.operator()<Scratch<false>>(quick) == 0);
+  }
+  // right in any order on one thread: only chunks that do run at the same time give these away
+  CHECK(rejected.operator()<UnlockedFixedPoint>(false) == seeds);
+  CHECK(rejected.operator()<Scratch<true>>(false) == seeds);
+}
+
+TEST_CASE("[R6] a failure of shared work says what was done, what it suggests, and the first element that differs") {
+  struct CountsChunks : Right {  // element 7 is right if seven others were done before
+    static Tensors backward(const Backward<Tensor, Args>& b) {
+      Tensor g = softmax_gradient(b[0], b.dy());
+      dispatch_float(name, g.dtype(), [&]<class T>() {
+        T* p = g.mutable_data<T>(name);
+        std::atomic<int64_t> done{0};
+        parallel_for(g.numel(), 64, [&](int64_t begin, int64_t end) {
+          for (int64_t i = begin; i < end; ++i)
+            if (done++ != i && i == 7) p[i] *= T(1 + 1e-15);
+        });
+      });
+      return {g};
+    }
+  };
+  const OpReport r = verify<CountsChunks>();
+  REQUIRE(r.failures.size() > 0);
+  const Failure& f = r.failures[0];
+  CHECK(f.what == "chunks in reverse order give the bits of the usual order");
+  CHECK(f.index == "(1, 3) of (3, 4)");
+  CHECK_THAT(f.note, Contains("on a single thread") && Contains("the first that differs") &&
+                         Contains("a sum in the order in which chunks come, or chunks that read or write the same"));
+  const OpReport race = verify<Gain<Scratch<true>>>();
+  REQUIRE(race.failures.size() > 0);
+  CHECK_THAT(race.failures[0].what, Contains("threads give the bits of 1"));
+  CHECK(race.failures[0].index == "(0,) of (1,)");
+  CHECK_THAT(race.failures[0].note,
+             Contains("starting at the same moment") && Contains("scratch memory that chunks share"));
+  CHECK(race.failures[0].note.size() < 300);  // what a report shows of it
 }
 
 TEST_CASE("what proves nothing is rejected by V9") {

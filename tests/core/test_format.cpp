@@ -2,6 +2,7 @@
 #include <limits>
 #include <vector>
 
+#include "core/error.h"
 #include "core/format.h"
 #include "tests/catch.h"
 
@@ -19,6 +20,21 @@ TEST_CASE("a table in Markdown is aligned as text") {
   CHECK(markdown_table({{"model", "d", "loss"}, {"a", "128", "1"}, {"wide", "x", "10.5"}}, 2) ==
         "| model | d   | loss |\n|-------|-----|-----:|\n| a     | 128 |    1 |\n| wide  | x   | 10.5 |\n");
   CHECK(markdown_table({}).empty());
+}
+
+TEST_CASE("things are counted in English") {
+  CHECK(counted(0, "token") == "0 tokens");
+  CHECK(counted(1, "token") == "1 token");
+  CHECK(counted(2, "token") == "2 tokens");
+}
+
+TEST_CASE("an error's sentence keeps the dots of paths") {
+  CHECK(error_text("op", "not a run folder", "..", "x/..", "./.") ==
+        "[op] not a run folder: got .., expected x/... Try: ./..");
+  CHECK(error_text("op", "cannot read the folder runs/.: it is gone.", "[op] a sentence.", "", "once again.") ==
+        "[op] cannot read the folder runs/.: it is gone: got [op] a sentence. Try: once again.");
+  CHECK(error_text("op", "no such folder ..", "'a b...'", "", "") == "[op] no such folder ..: got 'a b...'.");
+  CHECK(error_text("op", "cut", "a b...", "c", "") == "[op] cut: got a b..., expected c.");
 }
 
 TEST_CASE("a NaN is printed without its sign") {

@@ -259,6 +259,29 @@ TEST_CASE("[R38] npz: damage is found") {
   CHECK(survived < 100);  // changed dates and flags
 }
 
+TEST_CASE("npz: what an archive states is within a limit, and true") {
+  const std::map<std::string, Tensor> arrays{{"a", Tensor::zeros({100})}, {"b", Tensor::zeros({50})}};
+  const size_t all = npy_bytes(arrays.at("a")).size() + npy_bytes(arrays.at("b")).size();
+  std::string bytes = npz_bytes(arrays, "x");
+  CHECK(parse_npz(bytes, "x", all).size() == 2);
+  CHECK_THROWS_WITH(parse_npz(bytes, "x", all - 1), Contains("x, entry 'b.npy' is too large unpacked: got 328 bytes") &&
+                                                        Contains(str("at most ", all - 1, " in all")));
+  CHECK_THROWS_WITH(parse_npz(bytes, "x", 10), Contains("entry 'a.npy' is too large unpacked"));
+
+  // both places where a.npy's unpacked size stands: 22 bytes into its local header, 24 into that of the directory
+  const uint32_t size = static_cast<uint32_t>(npy_bytes(arrays.at("a")).size()), other = uint32_t{1} << 31;
+  int changed = 0;
+  for (const auto& [mark, offset] : {std::pair(std::string("PK\3\4"), 22), {"PK\1\2", 24}}) {
+    const size_t at = bytes.find(mark) + static_cast<size_t>(offset);
+    if (std::memcmp(bytes.data() + at, &size, 4) != 0) continue;
+    std::memcpy(bytes.data() + at, &other, 4);
+    ++changed;
+  }
+  REQUIRE(changed == 2);
+  CHECK_THROWS_AS(parse_npz(bytes, "x"), Error);
+  CHECK_THROWS_WITH(parse_npz(bytes, "x", 1 << 20), !Contains("bad_alloc"));
+}
+
 TEST_CASE("npz: what cannot be written leaves the old file alone") {
   const TemporaryPath f("keep.npz");
   write_npz(f.path, {{"w", Tensor::zeros({2})}});

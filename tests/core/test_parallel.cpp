@@ -56,6 +56,95 @@ TEST_CASE("gathered workers: no more than there are chunks, and an error ends th
   }
 }
 
+TEST_CASE("gathered workers meet again between chunks: no chunk begins while one of the round before it runs") {
+  const bg::GatherWorkers gather;
+  for (int threads : {2, 4}) {
+    bg::set_num_threads(threads);
+    for (int64_t chunks : {2, 5, 16, 500}) {
+      std::atomic<int64_t> begun{0}, done{0}, early{0}, total{0};
+      std::vector<int64_t> by_worker(threads);
+      bg::parallel_for(chunks, 1, [&](int64_t, int64_t) {
+        const int64_t met = std::min<int64_t>(chunks, 8 * threads), before = begun++;
+        if (before < met) {
+          early += done < before / threads * threads;
+          ++by_worker[bg::worker_index()];
+        }
+        bg::parallel_for(3, 1, [&](int64_t, int64_t) { ++total; });  // nested: nobody is waited for
+        ++done;
+      });
+      REQUIRE(early == 0);
+      REQUIRE(total == 3 * chunks);
+      if (chunks == 16)
+        for (int64_t n : by_worker) REQUIRE(n == 16 / threads);
+    }
+  }
+}
+
+TEST_CASE("gathered workers: callers that hold each other's workers go on in the end") {
+  const bg::GatherWorkers gather;
+  bg::set_num_threads(3);
+  std::vector<int64_t> results(3);
+  std::vector<std::thread> callers;
+  for (auto& r : results)
+    callers.emplace_back([&r] {
+      for (int i = 0; i < 50; ++i) r += sum_to(1001);
+    });
+  for (auto& c : callers) c.join();
+  for (int64_t r : results) CHECK(r == 50 * 500500);
+}
+
+TEST_CASE("ChunkOrder: all chunks on the calling thread, in reverse or in an order drawn from the seed") {
+  bg::set_num_threads(4);
+  const auto thread = std::this_thread::get_id();
+  auto order_of = [&](int64_t n) {
+    std::vector<int64_t> order;
+    bg::parallel_for(n, 1, [&](int64_t b, int64_t) {
+      REQUIRE(std::this_thread::get_id() == thread);
+      REQUIRE(bg::worker_index() == 0);
+      order.push_back(b);
+    });
+    return order;
+  };
+  auto shuffled = [&](uint64_t seed, int64_t n) {
+    const bg::ChunkOrder other(seed);
+    return order_of(n);
+  };
+  CHECK(shuffled(0, 5) == std::vector<int64_t>{4, 3, 2, 1, 0});
+  CHECK(shuffled(0, 1) == std::vector<int64_t>{0});
+  const auto one = shuffled(1, 20), two = shuffled(2, 20);
+  CHECK(one == shuffled(1, 20));
+  CHECK(one != two);
+  for (auto order : {one, two}) {
+    CHECK_FALSE(std::is_sorted(order.begin(), order.end()));
+    CHECK_FALSE(std::is_sorted(order.rbegin(), order.rend()));
+    std::sort(order.begin(), order.end());
+    for (int64_t i = 0; i < 20; ++i) REQUIRE(order[i] == i);
+  }
+
+  const bg::GatherWorkers without_effect;
+  const bg::ChunkOrder reversed(0);
+  {
+    const bg::ChunkOrder inner(1);
+    CHECK(order_of(20) == one);
+  }
+  CHECK(order_of(3) == std::vector<int64_t>{2, 1, 0});
+  CHECK(sum_to(1001) == 500500);
+}
+
+TEST_CASE("ChunkOrder: nested work is reordered, too; errors reach the caller") {
+  bg::set_num_threads(4);
+  std::vector<int64_t> order;
+  {
+    const bg::ChunkOrder reversed(0);
+    bg::parallel_for(2, 1, [&](int64_t outer, int64_t) {
+      bg::parallel_for(2, 1, [&](int64_t inner, int64_t) { order.push_back(10 * outer + inner); });
+    });
+    CHECK_THROWS_AS(bg::parallel_for(3, 1, [](int64_t, int64_t) { throw std::runtime_error("x"); }),
+                    std::runtime_error);
+  }
+  CHECK(order == std::vector<int64_t>{11, 10, 1, 0});
+}
+
 TEST_CASE("[R30] parallel_sum has the same bits for 1, 2 and 4 threads") {
   std::vector<double> results;
   for (int threads : {1, 2, 4}) {

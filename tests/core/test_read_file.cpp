@@ -56,7 +56,23 @@ TEST_CASE("read_file gives all bytes of a file, and names what it cannot read") 
     CHECK_THROWS_WITH(read_file(folder.path() / "none", kind), Contains("none: No such file"));
     CHECK_THROWS_WITH(read_file(folder.path(), kind), Contains("it is a folder"));
   }
-  CHECK_THROWS_AS(read_file(folder.path() / "none", FileKind::data), UnreadableFile);
+  CHECK_THROWS_AS(read_file(folder.path() / "none", FileKind::data), NoFile);
+  CHECK(read_named_file(folder.path() / "file", FileKind::text) == text);
+  for (const fs::path& wrong : {folder.path() / "none", folder.path(), fs::path("/dev/zero")})
+    CHECK_THROWS_AS(read_named_file(wrong, FileKind::text), UsageError);
+}
+
+TEST_CASE("read_file_begin reads no more of a file than is wanted") {
+  const TemporaryFolder folder;
+  const fs::path path = folder.path() / "large";  // with a hole: takes no room
+  write_file_atomically(path, "begin");
+  CHECK(read_file_begin(path, 5).bytes == "begin");
+  CHECK(read_file_begin(path, 100).bytes == "begin");
+  fs::resize_file(path, uintmax_t{1} << 43);  // more than the machine has
+  const FileBegin begin = read_file_begin(path, 6);
+  CHECK(begin.bytes == std::string_view("begin\0", 6));
+  CHECK(begin.size == size_t{1} << 43);
+  CHECK_THROWS_AS(read_file_begin(folder.path(), 6), NoFile);
 }
 
 TEST_CASE("what is not a file is refused at once: devices, pipes, sockets, loops of links") {
@@ -117,6 +133,22 @@ TEST_CASE("a text comes through a pipe as well") {
   close(ends[1]);
   CHECK(read_file(str("/dev/fd/", ends[0]), FileKind::text) == text);
   close(ends[0]);
+}
+
+TEST_CASE("a pipe into which nobody writes is refused, a slow writer is not") {
+  const TemporaryFolder folder;
+  const fs::path pipe = folder.path() / "pipe";
+  REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
+  const double start = seconds_now();
+  CHECK_THROWS_WITH(read_named_file(pipe, FileKind::text), Contains("pipe: no program writes into this pipe"));
+  CHECK(seconds_now() - start < 20);
+  const Program writer([&] {
+    usleep(200'000);  // after the reader
+    const int fd = open(pipe.c_str(), O_WRONLY);
+    sleep(4);
+    if (write(fd, "late", 4) < 0) _exit(1);
+  });
+  CHECK(read_file(pipe, FileKind::text) == "late");
 }
 
 // A reader that trusted the size, or mapped the file, would give zeros or die here.

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "core/atomic_file.h"
 #include "core/io/safetensors.h"
 #include "core/rng.h"
 #include "core/tensor_ops.h"
@@ -100,6 +101,18 @@ TEST_CASE("safetensors: the header alone") {
   CHECK(header.tensors.at("half").dtype == DType::bf16);
   CHECK(header.tensors.at("double").begin % 8 == 0);
   CHECK(header.metadata.at("step") == "12");
+
+  // The data need not be readable: here it is a hole of more bytes than the machine has memory.
+  constexpr uint64_t kBytes = uint64_t{1} << 42;
+  const std::string text = str(R"({"huge":{"dtype":"U8","shape":[)", kBytes, R"(],"data_offsets":[0,)", kBytes, "]}}");
+  write_file_atomically(f.path, file_bytes(text, 0));
+  CHECK_THROWS_WITH(read_safetensors_header(f.path), Contains("reaches beyond the end of the file"));
+  std::filesystem::resize_file(f.path, 8 + text.size() + kBytes);
+  CHECK(read_safetensors_header(f.path).tensors.at("huge").shape == Shape{int64_t{1} << 42});
+  write_file_atomically(f.path, "1234567");
+  CHECK_THROWS_WITH(read_safetensors_header(f.path), Contains("too short: got 7 bytes"));
+  write_file_atomically(f.path, file_bytes(text, 0).substr(0, 20));
+  CHECK_THROWS_WITH(read_safetensors_header(f.path), Contains("bad header length"));
 }
 
 TEST_CASE("safetensors: files of other tools - any order, padding, no checksum, no metadata, nothing at all") {

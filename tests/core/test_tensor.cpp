@@ -119,6 +119,9 @@ TEST_CASE("tensor: uniform numbers of an empty or endless range are refused") {
                                   std::pair{-most, most}, std::pair{0.0, kInfinite}, std::pair{-kInfinite, 0.0}})
     CHECK_THROWS_WITH(Tensor::rand({2}, r, low, high, DType::f64), Contains("[rand] no numbers to choose from"));
   CHECK_THROWS_WITH(Tensor::rand({2}, r, 0, 1e300), Contains("as f32"));                      // no such float
+  CHECK_THROWS_WITH(Tensor::rand({2}, r, -3e38, 3e38), Contains("their difference finite"));  // 6e38 is none, either
+  CHECK_THROWS_WITH(Tensor::rand({2}, r, -3e38, 3e38, DType::bf16), Contains("as bf16"));
+  CHECK(Tensor::rand({2}, r, -3e38, 3e38, DType::f64).numel() == 2);
   CHECK_THROWS_WITH(Tensor::rand({2}, r, 1, 1 + 0x1p-10, DType::bf16), Contains("as bf16"));  // one and the same there
   CHECK_THROWS_WITH(Tensor::rand({2}, r, 0, 9, DType::i64), Contains("[rand] not a floating dtype"));
   CHECK_THROWS_WITH(Tensor::randn({2}, r, DType::i32), Contains("[randn] not a floating dtype"));

@@ -71,9 +71,14 @@ says 2 "[train] --lr is given more than once: got '1' and '2', expected one valu
   train --data text --out new --lr 1 --lr 2
 says 2 '[train] no value for --lr: expected a number. Try: boostgrad train --help.' train --data text --out new --lr
 says 2 "[train] bad --lr: got 'fast', expected a number. Try: boostgrad train --help." train --data text --out new --lr fast
-says 2 "[train] bad --steps: got '1e3', expected a whole number from -9223372036854775808 to 9223372036854775807. Try: boostgrad train --help." \
+says 2 "[train] bad --steps: got '1e3', expected a whole number. Try: boostgrad train --help." \
   train --data text --out new --steps 1e3
-says 2 "[denoise] bad --seeds: got '3000000000', expected a whole number. Try: boostgrad denoise --help." denoise --seeds 3000000000
+says 2 '[denoise] bad --seeds: got 3000000000, expected 1 to 10,000.' denoise --seeds 3000000000
+says 2 '[threads] bad --threads: got 3000000000, expected 1 to 1024.' info --threads 3000000000
+says 2 "[train] bad --steps: got '99999999999999999999', expected a whole number nearer to 0. Try: boostgrad train --help." \
+  train --data text --out new --steps 99999999999999999999
+says 2 "[train] bad --seed: got '-1', expected a whole number from 0 to 18446744073709551615. Try: boostgrad train --help." \
+  train --data text --out new --seed -1
 says 2 '[train] no --out: expected a value. Try: boostgrad train --help.' train --data text
 says 2 '[report] no runs: expected a value. Try: boostgrad report --help.' report --out new.html
 says 2 "[train] bad --resume: got 'perhaps', expected no value. Try: boostgrad train --help." train --data text --out new --resume=perhaps
@@ -86,7 +91,7 @@ says 2 "[train] no value for --lr: got '--steps', expected a number. Try: --lr=-
 says 2 "[gradcheck] bad --sample: got '-1', expected 0 or more. Try: boostgrad gradcheck --help." gradcheck --op exp --sample -1
 says 2 '[gradcheck] --accuracy has no --html: expected one of the two.' gradcheck --op exp --accuracy --html new.html
 refused 2 'cannot create nowhere/page.html: No such file' gradcheck --html nowhere/page.html
-refused 2 'bad number of seeds: got 100000, expected 1 to 10,000' denoise --seeds 100000
+refused 2 'bad --seeds: got 100000, expected 1 to 10,000' denoise --seeds 100000
 refused 2 'names no model|--models' study lm --data text --out new --models ,
 says 2 '[study] --table-only trains nothing: got --lr, expected none of the options of a training.' \
   study lm --out folder --table-only --lr 1
@@ -122,22 +127,22 @@ done <<'ROWS'
 2 whole --seed 99999999999999999999
 2 threads --threads 0
 2 threads --threads 99999
-2 d_model --d-model 99999999999
-2 d_model --d-model -16
+2 bad.--d-model --d-model 99999999999
+2 bad.--d-model --d-model -16
 1 memory --d-model 16777216
 1 memory --layers 16777216
 1 memory --model boosted --rounds 16777216
 1 memory --batch-size 100000000
 2 batch-size --batch-size 0
 2 batch-size --batch-size 9223372036854775807
-2 heads --heads 3
-2 seq_len --seq-len 0
+2 --heads.does.not.divide.--d-model --heads 3
+2 bad.--seq-len --seq-len 0
 2 finite|positive --lr nan
 2 positive --lr inf
 2 positive --lr 0
 2 min-lr --min-lr 5
 2 warm-up --warmup 2
-2 dropout --dropout 1
+2 bad.--dropout --dropout 1
 2 dropout --dropout nan
 2 weight-decay --weight-decay inf
 2 beta1 --beta1 1
@@ -146,7 +151,7 @@ done <<'ROWS'
 2 save-every --save-every 0
 2 model --model transformer
 2 gate --model standard --gate tall
-2 rounds --model boosted --rounds 0
+2 bad.--rounds --model boosted --rounds 0
 2 preset --preset huge
 2 tokenizer --tokenizer bpe:7
 2 tokenizer --tokenizer bpe:99999999999999999999
@@ -155,20 +160,26 @@ ROWS
 # Texts and places.
 # shellcheck disable=SC2046
 t() { refused "$1" "$2" train --data "$3" --out "${4:-new}" $(tiny) --steps 2; }
-t 1 'No such file' missing
-t 1 'train.txt' folder
-t 1 'is empty' empty
-t 1 'too short' one
+t 2 'cannot read missing: No such file or directory. Try: ' missing
+t 2 'has no train.txt.*Try: ' folder
+t 1 'empty is empty.*Try: ' empty
+t 1 'the text is too short.*got one with 1 byte\.' one
 t 1 'UTF-8' binary
-t 1 'device' /dev/zero
+t 2 'device' /dev/zero
+mkfifo pipe
+t 2 'no program writes into this pipe. Try: ' pipe
 ln -s loop loop
 long=$(printf 'long%.0s' {1..2000})
-t 1 'Too many levels of symbolic links' loop
-t 1 'File name too long' "$long"
-t 1 'File name too long' text "$long"
+t 2 'Too many levels of symbolic links' loop
+t 2 'File name too long' "$long"
+t 2 'File name too long' text "$long"
 iconv -f utf-8 -t utf-16le text >utf16le
 sed 's/[aeiou]/ж/g' text | iconv -f utf-8 -t utf-16be >utf16be
 t 1 'utf16le looks like UTF-16.*iconv -f utf-16le -t utf-8' utf16le
+for order in le be; do
+  { [ $order = le ] && printf '\xff\xfe' || printf '\xfe\xff'; cat utf16$order; } >mark$order
+  t 1 "mark$order is in UTF-16: got its byte-order mark at the beginning, expected UTF-8 text. Try: iconv -f utf-16 -t utf-8\." mark$order
+done
 t 1 'utf16be looks like UTF-16.*iconv -f utf-16be -t utf-8' utf16be
 # what is refused late leaves no folder, no tokenizer and no cache, and takes nothing away that was there
 refused 2 'warm-up' train --data text --out new/a/b --tokenizer bpe:260 $(tiny) --epochs 1 --warmup 100000
@@ -181,10 +192,10 @@ refused 2 'warm-up' train --data text --out mine $(tiny) --epochs 1 --warmup 100
 timeout 20 "$boostgrad" study lm --data text --out new --models standard --tokenizer bpe:260 $(tiny) --epochs 1 \
   --warmup 100000 >out 2>err
 [ $? -eq 2 ] && [ ! -e new ] || fail "a refused study leaves behind: $(find new | tr '\n' ' ')"
-t 1 'validation text is too short' short_valid
-t 1 'test text is too short' short_test
+t 1 'the validation text is too short: got 1 token, expected at least 2\. Try: ' short_valid
+t 1 'the test text is too short: got 1 token, expected at least 2\. Try: ' short_test
 t 2 'not a folder' text text
-t 1 'Not a directory' text text/below
+t 2 'Not a directory' text text/below
 
 # Other commands without a run.
 refused 2 'no text' study lm --out new
@@ -200,9 +211,9 @@ refused 2 "bad --out: got ''" train --data text --out ''
 refused 2 "bad --svg: got ''" study lm --data text --out new --svg ''
 refused 2 "bad runs: got ''" report '' --out new.html
 refused 2 'not a run folder.*a\\nb' report $'a\nb' --out new.html
-refused 1 'not a run folder' study check folder
-refused 1 'not a run folder' eval --run folder --data text
-refused 1 'not a run folder' generate --run missing --prompt x
+refused 2 'not a run folder.*Try: ' study check folder
+refused 2 'not a run folder' eval --run folder --data text
+refused 2 'not a run folder' generate --run missing --prompt x
 refused 2 'no such op' gradcheck --op nope
 refused 2 'sample' gradcheck --op exp --sample -1
 refused 2 'dropout' info --dropout 2
@@ -238,38 +249,55 @@ succeeds train --out $'nu\xff' --resume --json
 succeeds study check $'nu\xff' --json
 # shellcheck disable=SC2046
 refused 2 'already holds a run' train --data text --out run $(tiny) --steps 4
-refused 2 'another lr' train --out run --resume --lr 0.5
-refused 2 'another steps.*cannot be made longer' train --out run --resume --steps 20
-refused 2 'another model' train --out run --resume --d-model 32
+refused 2 'another --lr.*Try: --lr 0.0003, or another' train --out run --resume --lr 0.5
+refused 2 'another length, on which.*got --steps 20, expected --steps 4' train --out run --resume --steps 20
+refused 2 'another --d-model.*Try: --d-model 16' train --out run --resume --d-model 32
 printf 'quite another text, long enough for a sequence\n' >other
 refused 2 'another text' train --out run --resume --data other
 refused 2 "bad --prompt: got ''" generate --run run --prompt ''
 refused 2 'tokens' generate --run run --prompt x --tokens -1
 refused 2 'temperature' generate --run run --prompt x --temperature nan
-refused 2 'top_k' generate --run run --prompt x --top-k -1
-refused 2 'top_p' generate --run run --prompt x --top-p 0
-refused 2 'repetition_penalty' generate --run run --prompt x --repetition-penalty 0
+refused 2 'bad --top-k' generate --run run --prompt x --top-k -1
+refused 2 'bad --top-p' generate --run run --prompt x --top-p 0
+refused 2 'bad --repetition-penalty' generate --run run --prompt x --repetition-penalty 0
 refused 2 'stop' generate --run run --prompt x --stop a --stop ''
-refused 1 'UTF-8' generate --run run --prompt $'\xff\xfe'
+refused 2 'bad --prompt' generate --run run --prompt $'\xff\xfe'
 refused 2 'split' eval --run run --data text --split foo
+mkdir no_test
+cp text no_test/train.txt
+cp text no_test/valid.txt
+refused 2 'no such text.*--split test' eval --run run --data no_test --split test
 refused 1 'is empty' eval --run run --data empty
-for path in loop "$long" loop/x; do
-  for code_command in "1 eval --run run --data P" "1 eval --run P --data text" "1 report P --out new.html" \
-    "2 report run --out P" "1 study lm --data text --out P --models standard" "1 study lm --table-only --out P" \
-    "2 flow --svg P" "2 gradcheck --html P" "1 generate --run P --prompt x" "1 study check P" \
-    "1 train --data text --out new --tokenizer P"; do
-    read -ra words <<<"${code_command#* }"
-    refused "${code_command%% *}" 'Too many levels|File name too long|not a run folder|no such f|No such f|Not a directory' "${words[@]/#P/$path}"
+# The same wrong path, the same code, whichever option it stands in.
+words='Too many levels|File name too long|not a run folder|no such f|No such f|[Nn]ot a directory|not a folder|a device|not a regular file|not where it was|nothing to resume'
+wrong_path() {  # PATH COMMAND: with P for the path
+  local parts
+  read -ra parts <<<"$2"
+  refused 2 "$words" "${parts[@]/#P/$1}"
+}
+for path in loop "$long" loop/x nowhere/x /dev/null; do
+  for command in "eval --run run --data P" "eval --run P --data text" "report P --out new.html" "flow --run P" \
+    "report run --out new.html --data P" "study lm --data P --out new" "study lm --table-only --out P" "flow --data P" \
+    "generate --run P --prompt x" "study check P" "study check run --data P" "train --data P --out new" \
+    "train --data text --out new --tokenizer P" "train --out P --resume"; do
+    wrong_path "$path" "$command"
+  done
+done
+for path in loop "$long" loop/x /dev/null; do
+  for command in "report run --out P" "study lm --data text --out P --models standard" "flow --svg P" "gradcheck --html P" \
+    "train --data text --out P"; do
+    wrong_path "$path" "$command"
   done
 done
 succeeds generate --run run --prompt "$(head -c 100 text)" --tokens 20 --top-k 1000 --temperature 1e-300 --json
-damaged() {  # WORDS FILE COMMAND...: COMMAND changes the file of a copy
-  local words=$1 file=$2
+damaged() {  # WORDS FILE COMMAND...: COMMAND changes the file of a copy; exit 2 where the run is then another one
+  local words=$1 file=$2 code=1
+  [[ "$words" != *'another configuration'* && "$words" != *'not the tokenizer'* ]] || code=2
   shift 2
   rm -rf broken
   cp -r run broken
   "$@" broken/"$file"
-  refused 1 "$words" generate --run broken --prompt x
+  refused $code "$words" generate --run broken --prompt x
 }
 damaged 'config.json' config.json truncate -s 100
 damaged 'config.json' config.json truncate -s 0
@@ -280,12 +308,32 @@ damaged 'another configuration.*seq_len 32, expected 16' config.json sed -i 's/"
 damaged 'tokenizer.json' tokenizer.json truncate -s 200
 deep() { head -c 100000 /dev/zero | tr '\0' '[' >"$1"; }
 damaged 'config.json is nested too deeply' config.json deep
-damaged 'nested too deeply.*tokenizer.json' tokenizer.json deep
+damaged 'tokenizer.json: .*nested too deeply.*Try: ' tokenizer.json deep
 damaged 'too short' model.safetensors truncate -s 0
 damaged 'cut off' model.safetensors truncate -s 9000
 # shellcheck disable=SC2046
 succeeds train --data other --out bpe $(tiny) --steps 2 --tokenizer bpe:260
 damaged 'not the tokenizer of this run' tokenizer.json cp bpe/tokenizer.json
+
+# Whoever edits an option has another run: the same code in every command.
+rm -rf edited
+cp -r run edited
+sed -i 's/"lr": 0.0003/"lr": 0.0004/' edited/config.json
+refused 2 'another configuration: got options.lr 0.0004, expected 0.0003' train --out edited --resume
+refused 2 'another configuration: got options.lr 0.0004, expected 0.0003' report edited --out new.html
+refused 2 'another configuration: got options.lr 0.0004, expected 0.0003' study check edited
+
+# A name may hold any character; progress and results are lines all the same.
+cp -r run $'two\nlines\tof'
+succeeds train --out $'two\nlines\tof' --resume
+grep -q '^two\\nlines\\tof: 4 steps' out || fail "a name with a new line: $(cat out)"
+: >$'two\nlines\tof'/checkpoints/best.safetensors
+succeeds train --out $'two\nlines\tof' --resume
+grep -q '^damaged best weights two\\nlines' err || fail "progress with a new line: $(cat err)"
+
+# The rule of exit codes is told.
+succeeds --help
+grep -q 'Exit codes, of every command' out || fail "--help: $(cat out)"
 
 # The best weights are gone: the run still ends, and says so.
 rm -rf broken

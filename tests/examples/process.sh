@@ -63,6 +63,28 @@ wait $child
 "$boostgrad" train --out run --resume >out 2>err || fail 'a run that SIGTERM ended cannot go on'
 [ "$(losses run)" = "$(losses whole)" ] || fail 'SIGTERM and --resume change the losses'
 
+# A validation takes long: it is broken off, and what is kept goes on with it.
+mkdir texts
+yes 'the quick brown fox jumps over the lazy dog' | head -c 6000 | tee texts/train.txt >texts/test.txt
+yes 'the quick brown fox jumps over the lazy dog' | head -c 30000000 >texts/valid.txt
+for signal in 'INT 130' 'TERM 143' 'HUP 129'; do
+  # shellcheck disable=SC2086
+  set -- $signal
+  rm -rf run
+  # shellcheck disable=SC2086
+  "$boostgrad" train $tiny --data texts --steps 60 --eval-every 4 --out run >out 2>err &
+  child=$!
+  wait_for 60 steps_of run || fail 'no step in 60 s'
+  sleep 0.5
+  before=$(date +%s%N)
+  kill -s "$1" $child
+  wait $child
+  [ $? -eq "$2" ] || fail "SIG$1 in a validation: not exit $2"
+  [ $((($(date +%s%N) - before) / 1000000)) -lt 3000 ] || fail "SIG$1 in a validation: not at once"
+  grep -q '^boostgrad: \[train\] interrupted after step 4, which a checkpoint keeps. Try: boostgrad train --out run --resume.$' err ||
+    fail "SIG$1 in a validation: what is kept?"
+done
+
 # A signal that comes twice at once, as timeout(1) sends it, still saves; what nohup has ignored stays ignored.
 rm -rf run
 timeout 2 "$boostgrad" train $tiny --data builtin: --steps 1000000 --save-every 1000000 --out run >out 2>err
@@ -123,7 +145,7 @@ if (ulimit -v 300000) 2>/dev/null; then
   done
   (ulimit -v 300000; timeout 20 "$boostgrad" train $tiny --threads 2 --data builtin: --steps 4 --out little >out 2>err)
   code=$?
-  [ $code -eq 1 ] && grep -qE '^boostgrad: \[memory\] the address space is too small for matrix products: got a limit of 292 MiB, expected room for another 256 MiB' err ||
+  [ $code -eq 1 ] && grep -qE '^boostgrad: \[memory\] the memory limit of this shell \(ulimit -v\) leaves too little for matrix products: got 292 MiB in all, expected 256 MiB still free, 128 for each of 2 threads\. Try: ulimit -v unlimited' err ||
     fail "training under ulimit -v 300000: exit $code"
 fi
 

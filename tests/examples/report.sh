@@ -17,7 +17,7 @@ small='--data builtin: --layers 2 --d-model 16 --heads 2 --seq-len 16 --batch-si
 # shellcheck disable=SC2086
 {
   run 0 train $small --model boosted --kv residual --lr 0.0123 --out "$work/boosted"
-  run 0 train $small --model standard --out "$work/standard"
+  run 0 train $small --model standard --decay all --weight-decay 0.5 --lr 0.01 --out "$work/standard"
   run 0 train --preset paper-small $small --tokenizer byte --model boosted --kv input --warmup 2 --out "$work/paper"
 }
 
@@ -51,7 +51,7 @@ grep -q 'the &lt;b&gt;cat&lt;/b&gt; &amp; &quot;dog&quot;' "$work/page.html" || 
 # The page gives the command that makes a run again: the same losses, bit for bit.
 losses() { sed 's/.*"train_loss":\([^,}]*\).*/\1/' "$1/metrics.jsonl"; }
 mkdir "$work/again"
-for name in boosted paper; do
+for name in boosted standard paper; do
   again=$(sed -n "s/.*<pre>boostgrad \(train .*--out $name .*\)<\/pre>.*/\1/p" "$work/page.html")
   [ -n "$again" ] || wrong "no command for $name"
   (cd "$work/again" && eval "\"$program\" $again" >"$work/out" 2>"$work/err") || wrong "the command fails: $again"

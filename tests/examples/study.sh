@@ -67,7 +67,11 @@ code=0
 
 code=0
 (study "$work/whole" --clip 2 >"$work/out.txt" 2>"$work/err.txt") || code=$?
-[ $code -eq 2 ] && [ "$(grep -c 'started with another clip' "$work/err.txt")" -eq 1 ] || fail "other options: $(cat "$work/err.txt")"
+[ $code -eq 2 ] && [ "$(grep -c 'started with another --clip: got 2.0, expected 1.0. Try: --clip 1.0, or another --out' "$work/err.txt")" -eq 1 ] || fail "other options: $(cat "$work/err.txt")"
+code=0
+(study "$work/whole" --decay all >"$work/out.txt" 2>"$work/err.txt") || code=$?
+[ $code -eq 2 ] && grep -q 'started with another --decay: got all, expected matrices. Try: --decay matrices, or another --out' "$work/err.txt" ||
+  fail "what to type: $(cat "$work/err.txt")"
 code=0
 "$boostgrad" study lm --data builtin: --models bosted --out "$work/new" 2>"$work/err.txt" || code=$?
 [ $code -eq 2 ] && grep -q "no such model: got 'bosted'" "$work/err.txt" || fail "a bad name: $(cat "$work/err.txt")"

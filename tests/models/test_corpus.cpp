@@ -259,13 +259,13 @@ TEST_CASE("batches: texts that are too short and options out of range are refuse
   const auto message = [](int tokens, bg::BatchOptions options) {
     return message_of([&] { Batches batches(counting(tokens), options); });
   };
-  const std::string expected = "shorter than one sequence: got 8 tokens, expected at least 9";
+  const std::string expected = "the text is too short: got 8 tokens, expected at least 9";
   CHECK(contains(message(8, {.seq_len = 8}), expected));
   CHECK(contains(message(8, {.seq_len = 8, .order = Order::random}), expected));
   CHECK(message(9, {.seq_len = 8}) == "no error");
   CHECK(message(8, {.seq_len = 8, .window = Window::t}) == "no error");
   CHECK(contains(message(7, {.seq_len = 8, .window = Window::t, .order = Order::in_order}), "at least 8"));
-  CHECK(contains(message(1, {.seq_len = 8, .order = Order::in_order}), "got 1 tokens, expected at least 2"));
+  CHECK(contains(message(1, {.seq_len = 8, .order = Order::in_order}), "got 1 token, expected at least 2"));
   CHECK(contains(message(20, {.batch_size = 3, .seq_len = 8}),
                  "fewer sequences than one batch: got 2, expected at least 3"));
   CHECK(contains(message(20, {.batch_size = 0, .seq_len = 8}), "bad batch size: got 0"));

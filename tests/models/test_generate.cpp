@@ -153,7 +153,7 @@ TEST_CASE("Sampling: candidates of top-p, top-k and the repetition penalty, exac
                                    {.repetition_penalty = 0},
                                    {.repetition_penalty = -2}})
     CHECK_THROWS_AS(candidates(logits, bad), UsageError);
-  CHECK_THROWS_WITH(candidates(logits, {.top_p = 2}), Contains("bad top_p: got 2, expected a number above 0"));
+  CHECK_THROWS_WITH(candidates(logits, {.top_p = 2}), Contains("bad --top-p: got 2, expected a number above 0"));
   CHECK_THROWS_WITH(candidates(signs, {.repetition_penalty = 2}, std::vector<int64_t>{4}), Contains("got 4"));
 }
 

@@ -8,7 +8,9 @@
 #include <sstream>
 
 #include "core/atomic_file.h"
+#include "core/folder_lock.h"
 #include "core/format.h"
+#include "models/builtin_text.h"
 #include "models/footprint.h"
 #include "models/gnuplot.h"
 #include "models/study.h"
@@ -121,7 +123,7 @@ TEST_CASE("a study trains each model and seed, and an interrupted one ends with 
   CHECK(run_study(small_study(whole.path), {}));
   TrainProgress p;
   int stops = 0, calls = 0;
-  p.stop = [&](int64_t step) { return step > 0 && ++calls % 5 == 0; };
+  p.stop = [&](int64_t step) { return step > 0 && ++calls % 700 == 0; };  // a validation has 625 batches
   while (!run_study(small_study(broken.path), p)) REQUIRE(++stops < 20);
   CHECK(stops > 2);
   const Study a = read_study(whole.path), b = read_study(broken.path);
@@ -249,6 +251,61 @@ TEST_CASE("results: validation by last and best weights, test by the best, and a
   CHECK_THROWS_WITH(complete_results(run.path), Contains("not finished"));
 }
 
+TEST_CASE("results are written only where no other process is writing") {
+  Scratch run;
+  train(small_run(4), run.path, false, {});
+  fs::remove(run.path / "results.json");
+  {
+    const FolderLock other(run.path);
+    CHECK(complete_results(run.path).steps == 4);
+    CHECK_FALSE(fs::exists(run.path / "results.json"));
+  }
+  complete_results(run.path);
+  CHECK(fs::exists(run.path / "results.json"));
+}
+
+TEST_CASE("an evaluation for results ends before its next batch") {
+  const TemporaryFolder texts;
+  for (const char* name : {"train.txt", "valid.txt", "test.txt"})
+    write_file_atomically(texts.path() / name, builtin_text(2000, name[1]));
+  Scratch run;
+  TrainOptions o = small_run(4);
+  o.data = texts.path().string();
+  train(o, run.path, false, {});
+  fs::remove(run.path / "results.json");
+  int asked = 0;
+  CHECK_THROWS_AS(complete_results(run.path, {}, [&] { return ++asked == 2; }), Interrupted);
+  CHECK(asked == 2);
+  CHECK_FALSE(fs::exists(run.path / "results.json"));
+}
+
+TEST_CASE("a run whose config.json was edited is not shown with the figures of another one") {
+  Scratch run;
+  train(small_run(4), run.path, false, {});
+  const std::string config = content(run.path / "config.json");
+  const auto refusal = [&](const char* path, const nlohmann::json& value) {
+    nlohmann::json edited = nlohmann::json::parse(config);
+    edited[nlohmann::json::json_pointer(path)] = value;
+    write_file_atomically(run.path / "config.json", edited.dump());
+    std::string message = "accepted";
+    try {
+      read_run_log(run.path);
+    } catch (const UsageError& e) {
+      message = e.what();
+    }
+    return message;
+  };
+  CHECK(refusal("/options/data", "elsewhere.txt") == "accepted");
+  CHECK_THAT(refusal("/options/lr", 0.5),
+             Contains("belongs to another configuration: got options.lr 0.5, expected 0.01"));
+  CHECK_THAT(refusal("/options/model/vocab", 300), Contains("config.json differ: got 300, expected 256"));
+  for (const char* weights : {"model.safetensors", "checkpoints"}) fs::remove_all(run.path / weights);  // logs alone
+  CHECK(refusal("/options/lr", 0.01) == "accepted");
+  CHECK_THAT(refusal("/options/steps", 8),
+             Contains("results.json belongs to another configuration: got 4 steps, expected 8"));
+  CHECK_THAT(refusal("/options/model/layers", 3), Contains("parameters, expected"));
+}
+
 TEST_CASE("results that count the whole text are counted again, or their words and bytes are not known") {
   Scratch study;
   StudyOptions o = small_study(study.path);
@@ -316,7 +373,7 @@ TEST_CASE("a study refuses rows of other options or another text before it train
   o.train.tokenizer = "bpe:300";
   CHECK_THROWS_WITH(run_study(o, {}), Contains("another text or tokenizer"));
   fs::remove_all(second.path / "shared");
-  CHECK_THROWS_WITH(run_study(o, {}), Contains("standard-s1") && Contains("another tokenizer"));
+  CHECK_THROWS_WITH(run_study(o, {}), Contains("standard-s1") && Contains("another --tokenizer"));
   fs::remove_all(second.path / "standard-s1");  // whose tokenizer was not taken for another
   CHECK(run_study(o, {}));
   CHECK(read_run_log(second.path / "standard-s1").options.model.vocab == 300);
@@ -377,7 +434,7 @@ TEST_CASE("the table: mean and spread over seeds, the paired difference, what is
     o.model = study_model(model, o.model);
     write_file_atomically(run / "config.json", nlohmann::json{{"options", o.to_json()}}.dump());
     RunResults r;
-    r.parameters = 1000;
+    r.parameters = static_cast<int64_t>(parameter_count(o.model));
     r.steps = r.best_step = 6;
     write_file_atomically(run / "metrics.jsonl", "{\"step\":6,\"train_loss\":3}\n");
     r.valid_last.loss = r.valid_best.loss = std::log(valid_ppl);
@@ -387,6 +444,9 @@ TEST_CASE("the table: mean and spread over seeds, the paired difference, what is
     r.test = r.valid_last;
     r.test->loss = std::log(test_ppl);
     write_results(run, r);
+  };
+  const auto parameters = [](const char* model) {
+    return formatted("%10.0f", parameter_count(study_model(model, small_run(6).model)));
   };
   row("standard", 1, 10, 20);
   row("standard", 2, 12, 40);
@@ -400,10 +460,10 @@ TEST_CASE("the table: mean and spread over seeds, the paired difference, what is
   timing.save(study.path);
   const Study s = read_study(study.path);
   const std::string table = s.to_string();
-  CHECK_THAT(table,
-             Contains("| standard      |       1000 |   1 2 |  11.00 +- 1.41 | 30.00 +- 14.14 |              - |"));
-  CHECK_THAT(table,
-             Contains("| boosted-input |       1000 |   1 2 |  10.00 +- 1.41 | 28.00 +- 14.14 |  -7.50 +- 3.54 |"));
+  CHECK_THAT(table, Contains("| standard      | " + parameters("standard") +
+                             " |   1 2 |  11.00 +- 1.41 | 30.00 +- 14.14 |              - |"));
+  CHECK_THAT(table, Contains("| boosted-input | " + parameters("boosted-input") +
+                             " |   1 2 |  10.00 +- 1.41 | 28.00 +- 14.14 |  -7.50 +- 3.54 |"));
   CHECK_THAT(table, Contains("0.625 |          1.25 |        123 |") && Contains("3 threads"));
   CHECK_THAT(table, Contains("3.3132"));  // a byte: (sqrt(10) + sqrt(12)) / 2
   const auto json = s.to_json();

@@ -5,7 +5,9 @@
 #include "core/atomic_file.h"
 #include "core/io/safetensors.h"
 #include "core/tensor_ops.h"
+#include "models/builtin_text.h"
 #include "models/checkpoint.h"
+#include "models/run_log.h"
 #include "models/trainer.h"
 #include "tests/catch.h"
 #include "tests/match.h"
@@ -32,6 +34,24 @@ std::vector<double> losses(const fs::path& run) {
   std::ifstream in(run / "metrics.jsonl");
   for (std::string line; std::getline(in, line);) out.push_back(nlohmann::json::parse(line)["train_loss"]);
   return out;
+}
+
+// What metrics.jsonl says of the steps, but for their speed.
+std::vector<nlohmann::json> log_of(const fs::path& run) {
+  std::vector<nlohmann::json> out;
+  std::ifstream in(run / "metrics.jsonl");
+  for (std::string line; std::getline(in, line);) {
+    out.push_back(nlohmann::json::parse(line));
+    CHECK(out.back().erase("tokens_per_s") == 1);
+  }
+  return out;
+}
+
+nlohmann::json results_of(const fs::path& run) {
+  nlohmann::json results = nlohmann::json::parse(std::ifstream(run / "results.json"));
+  CHECK(results.erase("step_seconds") == 1);
+  CHECK(results.erase("peak_bytes") == 1);
+  return results;
 }
 
 bool same_weights(const fs::path& a, const fs::path& b) {
@@ -82,6 +102,57 @@ TEST_CASE("[R36] interrupted runs end with the bits of an unbroken one") {
   CHECK(same_weights(whole.path, broken.path));
 }
 
+TEST_CASE(
+    "an interrupted validation or test ends before its next batch, and, resumed, the run has the bits of an unbroken "
+    "one") {
+  const TemporaryFolder texts;
+  for (const char* name : {"train.txt", "valid.txt", "test.txt"})
+    write_file_atomically(texts.path() / name, builtin_text(2000, name[1]));
+  TrainOptions o = small_run(14);
+  o.data = texts.path().string();
+  o.eval_every = 5;
+  o.save_every = 1000;
+  Scratch whole;
+  train(o, whole.path, false, {});
+  REQUIRE(log_of(whole.path).size() == 14);
+
+  const auto [step, in_test] =
+      GENERATE(std::pair(5, false), std::pair(10, false), std::pair(14, false), std::pair(14, true));
+  CAPTURE(step, in_test);
+  Scratch broken;
+  bool evaluating = false;
+  int asked = 0;
+  TrainProgress p;
+  p.state = [&](const TrainState& s) { evaluating = s.step == step && s.validating != in_test; };
+  p.stop = [&](int64_t) { return evaluating && ++asked == 2; };
+  TrainResult r = train(o, broken.path, false, p);
+  CHECK(r.interrupted);
+  CHECK(r.steps == step);
+  CHECK(asked == 2);
+  CHECK(log_of(broken.path).size() == static_cast<size_t>(step));
+  CHECK(log_of(broken.path).back().contains("val_loss") == in_test);
+  CHECK_FALSE(read_run_log(broken.path).finished);
+
+  p = {};  // again, in what is done again; and ended there in another way
+  p.stop = [](int64_t steps) { return steps > 0; };
+  CHECK(train(o, broken.path, true, p).interrupted);
+  p.stop = [](int64_t steps) { return steps > 0 ? throw Stop() : false; };
+  CHECK_THROWS_AS(train(o, broken.path, true, p), Stop);
+  CHECK(log_of(broken.path).size() == static_cast<size_t>(step));
+  p.stop = [&](int64_t steps) { return steps > step ? throw Stop() : false; };  // once it is done
+  if (step < 14) CHECK_THROWS_AS(train(o, broken.path, true, p), Stop);
+
+  r = train(o, broken.path, true, {});
+  CHECK_FALSE(r.interrupted);
+  CHECK(r.resumed_at == step);
+  CHECK(log_of(broken.path) == log_of(whole.path));
+  CHECK(results_of(broken.path) == results_of(whole.path));
+  CHECK(same_weights(whole.path, broken.path));
+  const nlohmann::json done = log_of(broken.path);
+  train(o, broken.path, true, {});
+  CHECK(nlohmann::json(log_of(broken.path)) == done);
+}
+
 TEST_CASE("a run of a version that decayed every parameter and had one count of steps goes on with the same bits") {
   Scratch whole, broken, matrices;
   TrainOptions o = small_run(14);
@@ -106,7 +177,7 @@ TEST_CASE("a run of a version that decayed every parameter and had one count of 
   CHECK(old.decay == Decay::all);
   o.decay = Decay::matrices;
   CHECK_THROWS_WITH(train(o, broken.path, true, {}),
-                    Contains("was started with another decay: got \"matrices\", expected \"all\""));
+                    Contains("was started with another --decay: got matrices, expected all. Try: --decay all, or"));
   CHECK(train(old, broken.path, true, {}).resumed_at == 8);
   CHECK(losses(whole.path) == losses(broken.path));
   CHECK(same_weights(whole.path, broken.path));
@@ -162,10 +233,10 @@ TEST_CASE("a run is not overwritten, and resumed only with its own options and t
   CHECK_THROWS_WITH(train(small_run(4), run.path, false, {}), Contains("already holds a run") && Contains("--resume"));
   TrainOptions other = small_run(4);
   other.lr = 0.5;
-  CHECK_THROWS_WITH(train(other, run.path, true, {}), Contains("another lr"));
+  CHECK_THROWS_WITH(train(other, run.path, true, {}), Contains("another --lr: got 0.5, expected 0.01. Try: --lr 0.01"));
   other = small_run(4);
   other.model.d_model = 32;
-  CHECK_THROWS_WITH(train(other, run.path, true, {}), Contains("another model"));
+  CHECK_THROWS_WITH(train(other, run.path, true, {}), Contains("another --d-model"));
   Scratch text;
   fs::create_directories(text.path);
   write_file_atomically(text.path / "t.txt", std::string(4000, 'a') + "b");
@@ -250,6 +321,26 @@ TEST_CASE("a second process in the same folder, and a tokenizer of another run, 
   make_tokenizer("bpe:300", "the text of the tokens, the texts of the token")->save(run.path / "tokenizer.json");
   CHECK_THROWS_WITH(load_run(run.path), Contains("not the tokenizer of this run"));
   CHECK_THROWS_WITH(train(small_run(4), run.path, true, {}), Contains("not the tokenizer of this run"));
+}
+
+TEST_CASE("a vocabulary that was edited is config.json's fault, and what a folder of results lacks is named") {
+  Scratch run;
+  train(small_run(4), run.path, false, {});
+  const nlohmann::json config = nlohmann::json::parse(std::ifstream(run.path / "config.json"));
+  for (const char* path : {"/tokenizer/vocab", "/options/model/vocab"}) {
+    nlohmann::json edited = config;
+    edited[nlohmann::json::json_pointer(path)] = 999;
+    write_file_atomically(run.path / "config.json", edited.dump());
+    CHECK_THROWS_WITH(load_run(run.path),
+                      Contains("the vocabulary in " + (run.path / "config.json").string() +
+                               " was changed: got 999, expected 256, as in tokenizer.json. Try: the config.json"));
+  }
+  write_file_atomically(run.path / "config.json", config.dump());
+  for (const char* part : {"model.safetensors", "checkpoints"}) fs::remove_all(run.path / part);
+  CHECK_THROWS_WITH(load_run(run.path), Contains("the run has no weights") && Contains("Try: a copy of the whole run"));
+  fs::remove(run.path / "tokenizer.json");
+  CHECK_THROWS_WITH(load_run(run.path),
+                    Contains("the run has no ") && Contains("tokenizer.json. Try: a copy of the whole"));
 }
 
 TEST_CASE("a checkpoint whose metadata are wrong is named, not believed") {

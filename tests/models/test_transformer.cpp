@@ -408,10 +408,10 @@ TEST_CASE("TransformerConfig: to JSON and back, what is wrong is named") {
                     Contains("bad heads: got 2.5, expected a whole number"));
   CHECK_THROWS_WITH(TransformerConfig::from_json(with("gate", "open")),
                     Contains("unknown gate: got 'open', expected none, scalar, linear or mlp"));
-  CHECK_THROWS_WITH(
-      TransformerConfig::from_json(with("heads", 3)),
-      Contains("heads does not divide d_model: got d_model 8, heads 3") && Contains("--heads 2, or --d-model 9"));
-  CHECK_THROWS_WITH(TransformerConfig::from_json(with("heads", (int64_t{1} << 32) + 2)), Contains("bad heads"));
+  CHECK_THROWS_WITH(TransformerConfig::from_json(with("heads", 3)),
+                    Contains("--heads does not divide --d-model: got --d-model 8, --heads 3") &&
+                        Contains("--heads 2, or --d-model 9"));
+  CHECK_THROWS_WITH(TransformerConfig::from_json(with("heads", (int64_t{1} << 32) + 2)), Contains("bad --heads"));
   for (const char* key : {"vocab", "d_model", "layers", "heads", "seq_len", "mlp_ratio", "rounds"})
     for (const int value : {0, -1}) CHECK_THROWS_AS(TransformerConfig::from_json(with(key, value)), UsageError);
   for (const double value : {-0.1, 1.0})

@@ -4,6 +4,7 @@
 // function hardly moves any more (its gradient is then rounding), and where the reference has a kink nearby.
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "autograd/verify/checks.h"
 
@@ -94,9 +95,30 @@ bool kink_near(const Subject& s, const Forward& f, const Draw& d, size_t input) 
   return !(norm(gap) <= kJump * dir.ju_norm);
 }
 
+// The same op on more rows and on wider ones, beyond any vector and block: where all inputs have one shape, which may
+// grow. The numbers are drawn from those of the sample.
+std::optional<Tensors> grown(const Subject& s, const Tensors& in, Rng& rng) {
+  constexpr int64_t kWider = 37;  // more than two vectors of 16, and odd
+  const std::vector<size_t> inputs = s.differentiable();
+  if (inputs.size() != in.size() || in[0].rank() == 0 || in[0].numel() == 0) return std::nullopt;
+  Shape shape = in[0].shape();
+  for (size_t i : inputs)
+    if (!(in[i].shape() == shape) || s.point.inputs[i].domain == Domain::symmetric) return std::nullopt;
+  shape[shape.rank() - 1] += kWider;
+  if (shape.rank() > 1) ++shape[0];
+  Tensors out;
+  for (size_t i : inputs) {
+    const std::vector<double> from = in[i].to_vector<double>();
+    std::vector<double> to(static_cast<size_t>(shape.numel()));
+    for (double& x : to) x = from[static_cast<size_t>(rng.uniform() * static_cast<double>(from.size()))];
+    out.push_back(into(s.point.inputs[i].domain, Tensor::of(std::move(to), shape)));
+  }
+  return out;
+}
+
 class MovedPoint {
  public:
-  MovedPoint(Recorder& r, const Subject& s, const Move& move) : r_(r), s_(s), where_("where " + move.name + ": ") {}
+  MovedPoint(Recorder& r, const Subject& s, const std::string& how) : r_(r), s_(s), where_("where " + how + ": ") {}
 
   void check(const Tensors& in, const Forward& author, const Draw& there, Rng& rng) {
     Forward f;
@@ -105,7 +127,8 @@ class MovedPoint {
     } catch (const Error&) {
       return skip("forward refuses it");
     }
-    if (!finite(f.out) || !finite_reference(f)) return skip("something is not finite there");
+    if (!finite(f.out)) return skip("something is not finite there");
+    if (!matches_reference(f)) return skip("reference and forward give other shapes, or something not finite");
     // What squares and exponentials have blown up, rounding has, too: scores of 1e7 leave a softmax nine digits.
     if (norm(flatten(f.out)) > kBlownUp * norm(flatten(author.out)))
       return skip("the outputs are a thousand times larger");
@@ -133,10 +156,14 @@ class MovedPoint {
     return out;
   }
 
-  bool finite_reference(const Forward& f) const {
-    for (const Arr<double>& y : s_.point.reference(to_arrs<double>(f.in)))
-      for (const double e : y.v)
+  bool matches_reference(const Forward& f) const {
+    const Arrs<double> want = s_.point.reference(to_arrs<double>(f.in));
+    if (want.size() != f.out.size()) return false;
+    for (size_t k = 0; k < want.size(); ++k) {
+      if (!(want[k].shape == f.out[k].shape())) return false;
+      for (const double e : want[k].v)
         if (!std::isfinite(e)) return false;
+    }
     return true;
   }
 
@@ -181,8 +208,11 @@ void check_moved(Recorder& r, const Subject& s, const Forward& f, const Draw& d,
   for (size_t k = 0; k < (r.options().quick ? kQuick : count); ++k) {
     const Move& move = moves()[(first + k) % count];
     Rng draw = rng.fork(k + 1);
-    MovedPoint(r, s, move).check(moved_inputs(s, f.in, move, draw), f, d, draw);
+    MovedPoint(r, s, move.name).check(moved_inputs(s, f.in, move, draw), f, d, draw);
   }
+  if (r.options().quick && s.point.index > 0) return;
+  Rng draw = rng.fork(0);
+  if (const auto in = grown(s, f.in, draw)) MovedPoint(r, s, "rows are 37 longer and one more").check(*in, f, d, draw);
 }
 
 }  // namespace bg::verifier

@@ -116,20 +116,17 @@ void scales(Recorder& r, const Subject& s, const Tensors& x, const Tensors& v, c
 
 }  // namespace
 
-void check_precision(Recorder& r, const Subject& s, const Forward& f, const Draw& d, double bound, Rng& rng) {
-  // both sides see the same numbers, so that only the arithmetic differs
-  const Tensors x = converted(f.in, DType::f32), v = converted(d.v, DType::f32);
-  if (!in_range(f.in) || !in_range(f.out)) return r.skip("V7: the sample is beyond the range of f32");
-  Results narrow;
-  try {
-    narrow = results(s, x, v);
-  } catch (const Error& e) {
-    r.report().na["V7"] = str("refuses f32: ", e.what());
-    return;
-  }
+namespace {
+
+// One point: f32 and f64 on the same numbers. False when f32 is refused.
+void compare_at(Recorder& r, const Subject& s, const Tensors& in, const Tensors& cotangent, double bound,
+                const std::string& where, Rng& rng) {
+  const Tensors x = converted(in, DType::f32), v = converted(cotangent, DType::f32);
   const Tensors x64 = converted(x, DType::f64), v64 = converted(v, DType::f64);
+  if (!in_range(in)) return r.skip("V7: beyond the range of f32");
   const Results wide = results(s, x64, v64);
-  if (!in_range(wide.out) || !in_range(wide.g)) return r.skip("V7: the sample is beyond the range of f32");
+  if (!in_range(wide.out) || !in_range(wide.g)) return r.skip("V7: beyond the range of f32");
+  const Results narrow = results(s, x, v);
   std::vector<std::vector<double>> out_spread(wide.out.size()), g_spread(wide.g.size());
   for (int k = 0; k < (r.options().quick ? 2 : 4); ++k) {
     const Results there = results(s, perturbed(x64, rng), perturbed(v64, rng));
@@ -146,12 +143,29 @@ void check_precision(Recorder& r, const Subject& s, const Forward& f, const Draw
     if (largest(wide.out[k]) < kVanished * most)
       r.skip("V7: an output that is zero but for rounding");
     else
-      expect_near(r, "f32 forward = f64 forward", str("output ", k), narrow.out[k], wide.out[k], out_spread[k], share,
-                  bound);
+      expect_near(r, where + "f32 forward = f64 forward", str("output ", k), narrow.out[k], wide.out[k], out_spread[k],
+                  share, bound);
   for (size_t i : s.differentiable())
-    expect_near(r, "f32 backward = f64 backward", s.point.inputs[i].name, narrow.g[i], wide.g[i], g_spread[i], share,
-                bound, s.declared_zero(i) ? 1 : 0);
-  scales(r, s, x, v, narrow.g, bound);
+    expect_near(r, where + "f32 backward = f64 backward", s.point.inputs[i].name, narrow.g[i], wide.g[i], g_spread[i],
+                share, bound, s.declared_zero(i) ? 1 : 0);
+  if (where.empty()) scales(r, s, x, v, narrow.g, bound);
+}
+
+bool refuses_f32(Recorder& r, const Subject& s, const Forward& f, const Draw& d) {
+  try {
+    s.gradients(converted(f.in, DType::f32), converted(d.v, DType::f32));
+    return false;
+  } catch (const Error& e) {
+    r.report().na["V7"] = str("refuses f32: ", e.what());
+    return true;
+  }
+}
+
+}  // namespace
+
+void check_precision(Recorder& r, const Subject& s, const Forward& f, const Draw& d, double bound, Rng& rng) {
+  if (refuses_f32(r, s, f, d)) return;
+  compare_at(r, s, f.in, d.v, bound, "", rng);
 }
 
 }  // namespace bg::verifier

@@ -131,6 +131,22 @@ Tensors masked(const Tensors& v, const Split& split, bool kept, double by = 0) {
   return out;
 }
 
+// Rows of value(0), value(1), ...; the last element of a row of odd length stays zero.
+Tensors filled(const Tensors& like, double (*value)(int64_t), double unit) {
+  Tensors out;
+  for (const Tensor& t : like) {
+    Tensor x = Tensor::zeros(t.shape(), t.dtype());
+    if (is_float(x.dtype())) {
+      double* p = x.mutable_data<double>("cotangent");
+      const int64_t width = t.rank() && t.size(-1) > 0 ? t.size(-1) : 1;
+      for (int64_t e = 0; e < x.numel(); ++e)
+        if (e % width < width - width % 2) p[e] = unit * value(e % width);
+    }
+    out.push_back(std::move(x));
+  }
+  return out;
+}
+
 // `break` for `continue` at a zero, a row skipped because it starts with one, a threshold relative to the largest:
 // wrong where parts of a cotangent are zero or small.
 void sparse(Recorder& r, const Subject& s, const Forward& f, const Draw& d, const Tensors& g, Rng& rng) {
@@ -138,6 +154,14 @@ void sparse(Recorder& r, const Subject& s, const Forward& f, const Draw& d, cons
   for (const Split& split : splits(f.out, r.options().quick, rng))
     expect_sum(r, s, str("linear in the cotangent: B(part) + B(rest) = B(v), the part being ", split.name),
                backward(masked(d.v, split, true)), backward(masked(d.v, split, false)), g);
+  // cotangents of a special form, whose rows sum to zero, or are constant
+  for (const auto& [name, value] : {std::pair<const char*, double (*)(int64_t)>{
+                                        "differences of neighbours", [](int64_t e) { return e % 2 ? -1.0 : 1.0; }},
+                                    {"ones", [](int64_t) { return 1.0; }}}) {
+    const Tensors form = filled(d.v, value, s.unit());
+    expect_sum(r, s, str("linear in the cotangent: B(part) + B(rest) = B(v), the part being ", name), backward(form),
+               backward(combine(1, d.v, -1, form)), g);
+  }
   constexpr double kSmall = 0x1p-20;
   const Split second{"", [](size_t, int64_t e) { return e % 2 == 0; }};
   const Tensors mixed = masked(d.v, second, true, kSmall), large = masked(d.v, second, true);

@@ -34,6 +34,8 @@
 //   (straight-through,
 //     with template <class S> static Arrs<S> gradient_of(const Arrs<S>& in, const Args&): the function whose derivative
 //     it is instead                                    reversed gradients)
+//   static constexpr std::array fixed_arguments{2, 3}  fields of Args, from 1, that have one value by design (of a
+//                                                      struct that several ops share): no advice to vary them
 //   static constexpr std::string_view nonlinear        the backward is, on purpose, not linear in the cotangent
 //   (clipping)
 #pragma once

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "autograd/op.h"
+#include "autograd/verify/fields.h"
 
 namespace bg::verifier {
 
@@ -29,6 +30,8 @@ class Point {
   virtual Arrs<Dual<long double>> reference(const Arrs<Dual<long double>>& in) const = 0;
   virtual Vars apply(const Vars& in) const = 0;    ///< through the node, recorded
   virtual Vars compose(const Vars& in) const = 0;  ///< throws when the op has none
+  /// The fields of the op's arguments, compared with those of another sample of the op.
+  virtual std::vector<Field> compared_arguments(const Point& other) const = 0;
 };
 
 struct MutantInfo {
@@ -43,6 +46,7 @@ struct Entry {
   bool primitive = false, composed = false;
   double f32_bound = 0;  ///< what the op states for V7; 0: nothing stated
   std::vector<MutantInfo> mutants;
+  std::vector<size_t> fixed_arguments;  ///< fields of Args, from 1, that have one value by design
   std::function<std::vector<std::unique_ptr<Point>>(Rng&)> samples;
 };
 
@@ -95,6 +99,9 @@ class OpPoint final : public Point {
     else
       fail(O::name, "the op has no compose");
   }
+  std::vector<Field> compared_arguments(const Point& other) const override {
+    return compared_fields(args_, dynamic_cast<const OpPoint&>(other).args_);
+  }
 
  private:
   Args args_;
@@ -102,17 +109,6 @@ class OpPoint final : public Point {
 };
 
 }  // namespace detail
-
-/// The name of a type as the compiler writes it, out of "... [with O = name]" or "... [O = name]".
-template <class O>
-std::string type_name() {
-  const std::string_view text = __PRETTY_FUNCTION__, mark = "O = ";
-  const size_t begin = text.find(mark) + mark.size();
-  std::string name(text.substr(begin, text.find_first_of(";]", begin) - begin));
-  for (const std::string_view unnamed : {"{anonymous}::", "(anonymous namespace)::"})
-    for (size_t at; (at = name.find(unnamed)) != std::string::npos;) name.erase(at, unnamed.size());
-  return name;
-}
 
 template <class O>
 Entry make_entry() {
@@ -123,6 +119,8 @@ Entry make_entry() {
   e.primitive = is_primitive<O>;
   e.composed = has_compose<O>;
   if constexpr (requires { O::f32_bound; }) e.f32_bound = O::f32_bound;
+  if constexpr (requires { O::fixed_arguments; })
+    e.fixed_arguments.assign(O::fixed_arguments.begin(), O::fixed_arguments.end());
   auto mutants = std::make_shared<const typename detail::OpPoint<O>::Mutants>(O::mutants());
   for (const auto& m : *mutants) e.mutants.push_back({m.name, m.equivalent});
   e.samples = [mutants](Rng& rng) {

@@ -87,6 +87,8 @@ std::string OpReport::to_string() const {
   for (const Failure& f : failures) out += f.to_string();
   if (failure_count > static_cast<int64_t>(failures.size()))
     out += str("  and ", failure_count - static_cast<int64_t>(failures.size()), " more failures\n");
+  if (advice.size() > 1)
+    for (const std::string& a : advice) out += str("     advice: ", shortened(a), "\n");
   return out;
 }
 

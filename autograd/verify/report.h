@@ -62,6 +62,8 @@ struct OpReport {
   int64_t generated_na = 0;  ///< of a shape that the error cannot have, or changing nothing
   double jvp_error = -1;     ///< of J w by double backward (part of V8); negative: not measured
   int worst_sample = -1;     ///< where V2's error is largest
+  /// What all samples are too weak to show, and at last the size of the largest (lint.h). Fails nothing.
+  std::vector<std::string> advice;
   double seconds = 0;
 
   bool passed() const { return failure_count == 0; }
@@ -70,7 +72,8 @@ struct OpReport {
   int64_t comparisons() const;
   int64_t mutants_counted() const;  ///< the op's own that apply and are not equivalent, and the generated ones
   int64_t mutants_killed() const;
-  std::string to_string() const;  ///< one line when passed, the failures too when not
+  /// One line when passed, the failures too when not, and the advice where it names a weakness.
+  std::string to_string() const;
 };
 
 }  // namespace bg

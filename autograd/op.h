@@ -33,10 +33,13 @@
 //   Sample(...).at_kink("first tie wins")  a point on a kink, and the convention there
 //   static constexpr std::string_view convention = "straight-through: ..."
 //                                          the backward is, on purpose, the derivative of another function, which is
-//                                          template <class S> static Arrs<S> gradient_of(const Arrs<S>& in, const
-//                                          Args&)
+//                                          template <class S>
+//                                          static Arrs<S> gradient_of(const Arrs<S>& in, const Args&)
 //   static constexpr std::string_view nonlinear = "clipped at 1"
 //                                          the backward is linear for small cotangents (below 1e-6) and not beyond
+//   static constexpr std::array fixed_arguments{2, 3}
+//                                          fields of Args, from 1, that have one value by design (of a struct that
+//                                          several ops share): no advice to vary them
 #pragma once
 
 #include <array>

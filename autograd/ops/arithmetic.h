@@ -170,7 +170,9 @@ struct Affine {
   }
   static Vars backward(const Backward<Var, Args>& b) { return {affine(b.dy(), b.args.scale, 0)}; }
   static std::vector<Sample<Args>> samples(Rng& r) {
-    return unary_samples(r, Args{-1.5, 0.25}, [](Rng& g, const Shape& s) { return normal(g, s); });
+    auto out = unary_samples(r, Args{-1.5, 0.25}, [](Rng& g, const Shape& s) { return normal(g, s); });
+    out.push_back({"other numbers", {0.7, -2}, {normal(r, {3})}});
+    return out;
   }
   static std::vector<Mutant<Var, Args>> mutants() {
     return {{"scale omitted", [](auto& b) { return Vars{b.dy()}; }},

@@ -234,7 +234,8 @@ std::vector<Sample<AttentionArgs>> core_samples(Rng& r, bool square, bool entrop
   add("scale 0.3", {.heads = 1, .scale = 0.3}, 1, 3, 3, 4, 1);
   add("one token", {.heads = 2}, 2, 1, 1, 2, 3, {}, {0, 1});
   add("padded rows, one fully masked", {.heads = 1}, 3, 3, 3, 2, 2, {2, 3, 0});
-  add("padded, causal", {.heads = 2, .causal = true}, 2, 4, 4, 2, 2, {3, 4});
+  add("padded, causal", {.heads = 2, .causal = true}, 3, 4, 4, 2, 2, {3, 4, 3});
+  add("wide heads", {.heads = 1}, 2, 3, 3, 17, 18);
   add("dropout", {.heads = 2, .causal = true, .dropout = 0.3, .mask = {11, 5}}, 2, 5, 5, 2, 2);
   if (!square) {
     add("more keys than queries, causal", {.heads = 1, .causal = true}, 2, 2, 5, 3, 2);

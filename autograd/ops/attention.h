@@ -125,6 +125,7 @@ struct Attention {
 struct Twicing {
   static constexpr std::string_view name = "twicing";
   using Args = AttentionArgs;
+  static constexpr std::array fixed_arguments{5};  // no entropy
 
   static std::vector<In> inputs_for(const Args& a, size_t n) { return Attention::inputs_for(a, n); }
   template <class S>

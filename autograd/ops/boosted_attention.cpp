@@ -884,7 +884,7 @@ std::vector<Sample<AttentionLayerArgs>> BoostedAttention::samples(Rng& r) {
   out.push_back(
       layer_sample(r, "dropout, residual, mlp", boosted({.heads = 1, .dropout = 0.4}, 2, Gate::mlp, Kv::residual), {}));
   out.push_back(
-      layer_sample(r, "padded rows, one fully masked", boosted({.heads = 2}, 2, Gate::mlp), {.B = 3}, {2, 3, 0}));
+      layer_sample(r, "padded rows, one fully masked", boosted({.heads = 2}, 2, Gate::mlp), {.B = 4}, {2, 3, 0, 2}));
   out.push_back(layer_sample(r, "padded, causal, residual",
                              boosted({.heads = 2, .causal = true}, 2, Gate::linear, Kv::residual), {.T = 4}, {3, 4}));
   out.push_back(layer_sample(r, "one token", boosted({.heads = 2}, 2, Gate::linear), {.T = 1}));
@@ -899,6 +899,8 @@ std::vector<Sample<AttentionLayerArgs>> BoostedAttention::samples(Rng& r) {
                              {.T = 2, .S = 4, .e = 3}));
   out.push_back(layer_sample(r, "memory, padded", boosted({.heads = 1, .memory = true, .dropout = 0.2}, 2, Gate::mlp),
                              {.T = 2, .S = 4, .e = 3}, {4, 2}));
+  out.push_back(layer_sample(r, "wider than a vector", boosted({.heads = 1, .memory = true}, 2, Gate::mlp),
+                             {.T = 2, .d = 17, .S = 3, .e = 18, .d_q = 19, .hidden = 18}));
   out.push_back(layer_sample(r, "several blocks", boosted({.heads = 2, .causal = true}, 2, Gate::linear, Kv::residual),
                              {.B = 3, .T = 100, .d = 34}));
   return out;
@@ -929,13 +931,14 @@ std::vector<Sample<AttentionLayerArgs>> single_round_samples(Rng& r, bool memory
   for (bool causal : {false, true})
     out.push_back(layer_sample(r, causal ? "causal" : "full", {.heads = 2, .causal = causal}, {.T = 4}));
   out.push_back(layer_sample(r, "dropout", {.heads = 2, .causal = true, .dropout = 0.3}, {}));
-  out.push_back(layer_sample(r, "padded", {.heads = 1}, {.B = 3}, {1, 3, 0}));
+  out.push_back(layer_sample(r, "padded", {.heads = 1}, {.B = 4}, {1, 3, 0, 3}));
+  out.push_back(layer_sample(r, "wider than a vector", {.heads = 1}, {.d = 17, .d_q = 18, .d_v = 19, .d_out = 21}));
   out.push_back(layer_sample(r, "one token", {.heads = 2}, {.T = 1}));
   out.push_back(layer_sample(r, "no biases, no output projection, learned scale",
                              {.heads = 1, .bias = false, .project_out = false, .learned_scale = true}, {.d_v = 2}));
   if (memory)
     out.push_back(
-        layer_sample(r, "memory", {.heads = 2, .memory = true}, {.T = 2, .S = 4, .e = 3, .d_q = 6, .d_v = 2}));
+        layer_sample(r, "memory", {.heads = 2, .memory = true}, {.T = 2, .S = 4, .e = 18, .d_q = 6, .d_v = 2}));
   return out;
 }
 

@@ -127,6 +127,7 @@ struct BoostedAttention {
 struct StandardAttention {
   static constexpr std::string_view name = "standard_attention";
   using Args = AttentionLayerArgs;
+  static constexpr std::array fixed_arguments{10, 11, 12};  // what is boosted only
 
   static std::vector<In> inputs_for(const Args& a, size_t) { return attention_layout(a).inputs; }
   template <class S>
@@ -144,6 +145,7 @@ struct StandardAttention {
 struct TwicingAttention {
   static constexpr std::string_view name = "twicing_attention";
   using Args = AttentionLayerArgs;
+  static constexpr std::array fixed_arguments{3, 10, 11, 12};  // no memory, and what is boosted only
 
   static std::vector<In> inputs_for(const Args& a, size_t) { return attention_layout(a).inputs; }
   template <class S>

@@ -56,7 +56,8 @@ struct Gather {
             {"middle", {1}, {normal(r, {2, 3, 2}), index({0, 2, 1, 1}, {2, 1, 2})}},
             {"rows", {0}, {normal(r, {4, 3}), index({3, 0, 3}, {3})}},
             {"rows of the middle, i32", {-2}, {normal(r, {2, 4, 3}), index({1, 2, 2, 2, 0}, {5}).to(DType::i32)}},
-            {"vector, all equal", {0}, {normal(r, {3}), index({1, 1, 1, 1, 1}, {5})}}};
+            {"vector, all equal", {0}, {normal(r, {3}), index({1, 1, 1, 1, 1}, {5})}},
+            {"wide rows", {0}, {normal(r, {3, 17}), index({2, 0, 2}, {3})}}};
   }
   static std::vector<Mutant<Var, Args>> mutants() {
     return {{"repeated indices overwrite", [](auto& b) {  // keeps the last of them
@@ -100,7 +101,8 @@ struct ScatterAdd {
     auto index = [](std::vector<int64_t> v, const Shape& s) { return Tensor::of(std::move(v), s); };
     return {{"last", {-1, {2, 3}}, {normal(r, {2, 2}), index({2, 0, 1, 1}, {2, 2})}},
             {"rows, repeated", {0, {4, 3}}, {normal(r, {3, 3}), index({3, 0, 3}, {3})}},
-            {"middle", {1, {2, 3, 2}}, {normal(r, {2, 1, 2}), index({0, 2, 1, 1}, {2, 1, 2})}}};
+            {"middle", {1, {2, 3, 2}}, {normal(r, {2, 1, 2}), index({0, 2, 1, 1}, {2, 1, 2})}},
+            {"wide rows", {0, {4, 17}}, {normal(r, {3, 17}), index({2, 0, 2}, {3})}}};
   }
   static std::vector<Mutant<Var, Args>> mutants() {
     return {{"mean of everything", [](auto& b) {
@@ -148,7 +150,10 @@ struct Extreme {
   }
   static std::vector<Sample<Args>> samples(Rng&) {  // neighbours differ by at least 0.5
     const Tensor x = Tensor::of({1, -2, 3, 0.5, 2, -1, 4, -3, 1.5, 2.5, -0.5, 0}, {2, 2, 3});
+    std::vector<double> wide;
+    for (int i = 0; i < 17; ++i) wide.push_back((i * 5 % 17 - 8) * 0.5);
     return {{"last", {-1}, {x}},
+            {"wide", {0}, {Tensor::of(std::move(wide), {17})}},
             {"first, kept", {0, true}, {x}},
             {"middle", {1}, {x}},
             {"vector", {0}, {Tensor::of({0.5, -1, 2, 1, -3}, {5})}},

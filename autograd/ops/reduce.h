@@ -30,7 +30,8 @@ struct Expand {
     return {{"row", {{2, 3}}, {normal(r, {3})}},
             {"column", {{2, 3}}, {normal(r, {2, 1})}},
             {"scalar", {{2, 2}}, {normal(r, {})}},
-            {"both", {{4, 2, 5, 3}}, {normal(r, {2, 1, 3})}}};
+            {"both", {{4, 2, 5, 3}}, {normal(r, {2, 1, 3})}},
+            {"wide row", {{3, 17}}, {normal(r, {17})}}};
   }
   static std::vector<Mutant<Var, Args>> mutants() {
     return {{"mean instead of sum", [](auto& b) {
@@ -61,7 +62,8 @@ struct SumTo {
     return {{"row", {{3}}, {normal(r, {2, 3})}},
             {"column", {{2, 1}}, {normal(r, {2, 3})}},
             {"scalar", {{}}, {normal(r, {2, 2})}},
-            {"both", {{2, 1, 3}}, {normal(r, {4, 2, 5, 3})}}};
+            {"both", {{2, 1, 3}}, {normal(r, {4, 2, 5, 3})}},
+            {"wide row", {{17}}, {normal(r, {3, 17})}}};
   }
   static std::vector<Mutant<Var, Args>> mutants() {
     return {{"mean's gradient", [](auto& b) {
@@ -116,7 +118,8 @@ struct Sum {
             {"first, kept", {{0}, true}, {normal(r, {3, 2})}},
             {"middle", {{1}}, {normal(r, {2, 3, 4})}},
             {"outer two", {{0, 2}}, {normal(r, {2, 3, 4})}},
-            {"scalar", {}, {normal(r, {})}}};
+            {"scalar", {}, {normal(r, {})}},
+            {"wide rows", {{-1}}, {normal(r, {3, 17})}}};
   }
   static std::vector<Mutant<Var, Args>> mutants() {
     return {{"mean's gradient", [](auto& b) {
@@ -177,7 +180,8 @@ struct LogSumExp {
     return {{"last", {-1}, {normal(r, {2, 3})}},
             {"first, kept", {0, true}, {normal(r, {3, 2})}},
             {"middle", {1}, {normal(r, {2, 5, 3})}},
-            {"size 1", {-1}, {normal(r, {2, 1})}}};
+            {"size 1", {-1}, {normal(r, {2, 1})}},
+            {"wide rows", {-1}, {normal(r, {3, 17})}}};
   }
   static std::vector<Mutant<Var, Args>> mutants() {
     return {{"softmax omitted", [](auto& b) { return Vars{expand(reshape(b.dy(), kept(b)), b.input_shape(0))}; }},

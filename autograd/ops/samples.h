@@ -23,7 +23,8 @@ inline Tensor positive(Rng& r, const Shape& shape, double low = 0.5, double high
 /// Pairs of shapes that broadcast in every way: equal, row, column, scalar, both sides.
 inline const std::vector<std::pair<Shape, Shape>>& broadcast_pairs() {
   static const std::vector<std::pair<Shape, Shape>> pairs{{{2, 3}, {2, 3}}, {{2, 3}, {3}},       {{4, 1}, {1, 5}},
-                                                          {{}, {2, 2}},     {{2, 1, 3}, {4, 1}}, {{1}, {1}}};
+                                                          {{}, {2, 2}},     {{2, 1, 3}, {4, 1}}, {{1}, {1}},
+                                                          {{3, 17}, {17}}};
   return pairs;
 }
 
@@ -39,7 +40,8 @@ std::vector<Sample<A>> binary_samples(Rng& r, const A& args, F make_b) {
 template <class A, class F>
 std::vector<Sample<A>> unary_samples(Rng& r, const A& args, F make) {
   std::vector<Sample<A>> out;
-  for (const Shape& s : {Shape{}, Shape{7}, Shape{2, 3}, Shape{2, 1, 5}}) out.push_back({str(s), args, {make(r, s)}});
+  for (const Shape& s : {Shape{}, Shape{7}, Shape{2, 3}, Shape{2, 1, 5}, Shape{2, 17}})
+    out.push_back({str(s), args, {make(r, s)}});
   return out;
 }
 

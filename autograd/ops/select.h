@@ -88,7 +88,8 @@ struct Where {
             {"broadcast condition", {}, {cond({0, 1, 1}, {3}), normal(r, {2, 3}), normal(r, {2, 3})}},
             {"broadcast branches", {}, {cond({1, 0, 0, 1}, {2, 2}), normal(r, {2, 1}), normal(r, {2})}},
             {"scalar branch", {}, {Tensor::of({0, 2, -1, 0, 1}, {5}), normal(r, {5}), normal(r, {})}},
-            {"single", {}, {cond({1}, {1}), normal(r, {1}), normal(r, {1})}, {2}}};
+            {"single", {}, {cond({1}, {1}), normal(r, {1}), normal(r, {1})}, {2}},
+            {"wide", {}, {cond({1, 0, 1}, {3, 1}), normal(r, {3, 17}), normal(r, {17})}}};
   }
   static std::vector<Mutant<Var, Args>> mutants() {
     return {{"branches swapped",

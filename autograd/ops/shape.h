@@ -25,7 +25,8 @@ struct Reshape {
   static std::vector<Sample<Args>> samples(Rng& r) {
     return {{"(2, 6) to (3, 4)", {{3, 4}}, {normal(r, {2, 6})}},
             {"(4,) to (2, 2)", {{2, 2}}, {normal(r, {4})}},
-            {"() to (1, 1)", {{1, 1}}, {normal(r, {})}}};
+            {"() to (1, 1)", {{1, 1}}, {normal(r, {})}},
+            {"(2, 17) to (17, 2)", {{17, 2}}, {normal(r, {2, 17})}}};
   }
   static std::vector<Mutant<Var, Args>> mutants();
 };
@@ -68,7 +69,8 @@ struct Permute {
   static std::vector<Sample<Args>> samples(Rng& r) {
     return {{"transpose", {{1, 0}}, {normal(r, {2, 3})}},
             {"cycle", {{2, 0, 1}}, {normal(r, {2, 3, 4})}},
-            {"middle", {{0, 2, 1, 3}}, {normal(r, {2, 2, 3, 2})}}};
+            {"middle", {{0, 2, 1, 3}}, {normal(r, {2, 2, 3, 2})}},
+            {"wide transpose", {{1, 0}}, {normal(r, {3, 17})}}};
   }
   static std::vector<Mutant<Var, Args>> mutants();
 };
@@ -156,7 +158,8 @@ struct Slice {
             {"first", {0, 0, 2}, {normal(r, {3, 2})}},
             {"step 2, odd", {1, 0, 5, 2}, {normal(r, {2, 5, 3})}},
             {"step 3, past the last", {-2, 1, 7, 3}, {normal(r, {7, 2})}},
-            {"whole", {0, 0, 1}, {normal(r, {1})}}};
+            {"whole", {0, 0, 1}, {normal(r, {1})}},
+            {"wide", {-1, 1, 18}, {normal(r, {2, 19})}}};
   }
   static std::vector<Mutant<Var, Args>> mutants() {
     return {{"placed at the other end", [](auto& b) {
@@ -211,7 +214,8 @@ struct Place {
     return {{"last, middle part", {-1, 1, 4}, {normal(r, {2, 2})}},
             {"step 2", {1, 0, 6, 2}, {normal(r, {2, 3, 2})}},
             {"step 3, negative dimension", {-2, 1, 7, 3}, {normal(r, {2, 3})}},
-            {"no room", {0, 0, 3}, {normal(r, {3})}}};
+            {"no room", {0, 0, 3}, {normal(r, {3})}},
+            {"wide", {-1, 1, 19}, {normal(r, {2, 17})}}};
   }
   static std::vector<Mutant<Var, Args>> mutants() {
     return {{"read from the other end", [](auto& b) {
@@ -278,7 +282,8 @@ struct Concat {
     return {{"two, rows", {0}, {normal(r, {1, 3}), normal(r, {2, 3})}},
             {"three, last", {-1}, {normal(r, {2, 1}), normal(r, {2, 3}), normal(r, {2, 2})}},
             {"middle, equal sizes", {1}, {normal(r, {2, 2, 3}), normal(r, {2, 2, 3})}},
-            {"one", {0}, {normal(r, {3})}}};
+            {"one", {0}, {normal(r, {3})}},
+            {"wide, last", {-1}, {normal(r, {2, 17}), normal(r, {2, 3})}}};
   }
   static std::vector<Mutant<Var, Args>> mutants() {
     return {{"first part's gradient doubled",
@@ -357,7 +362,8 @@ struct Split {
     return {{"rows", {{1, 2}, 0}, {normal(r, {3, 2})}},
             {"last, three", {{2, 1, 3}, -1}, {normal(r, {2, 6})}},
             {"middle, halves", {{2, 2}, 1}, {normal(r, {2, 4, 3})}},
-            {"one", {{5}, 0}, {normal(r, {5})}}};
+            {"one", {{5}, 0}, {normal(r, {5})}},
+            {"wide, last", {{17, 2}, -1}, {normal(r, {2, 19})}}};
   }
   static std::vector<Mutant<Var, Args>> mutants() {
     return {{"gradient of the last part lost",

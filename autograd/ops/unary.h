@@ -71,7 +71,7 @@ inline Var exp(const Var& x) { return apply<Exp>({}, {x})[0]; }
 /// y = ln x;  dx = dy / x. -infinity at 0, NaN below.
 struct Log {
   static constexpr std::string_view name = "log";
-  static inline const std::array inputs{In{"x"}};
+  static inline const std::array inputs{In{"x", Domain::positive}};
   using Args = NoArgs;
 
   template <class S>
@@ -117,7 +117,7 @@ inline Var log1p(const Var& x) { return apply<Log1p>({}, {x})[0]; }
 /// y = sqrt(x);  dx = dy / (2 y): infinite at 0.
 struct Sqrt {
   static constexpr std::string_view name = "sqrt";
-  static inline const std::array inputs{In{"x"}};
+  static inline const std::array inputs{In{"x", Domain::positive}};
   using Args = NoArgs;
 
   template <class S>
@@ -323,11 +323,12 @@ struct Clamp {
   static Vars backward(const Backward<Var, Args>& b) {
     return {where(outside(b), Tensor::scalar(0, b.dy().dtype()), b.dy())};
   }
-  static std::vector<Sample<Args>> samples(Rng&) {
+  static std::vector<Sample<Args>> samples(Rng& r) {
     return {{"all three parts", {-1, 1}, {Tensor::of({-2.5, -1.5, -0.4, 0.3, 0.5, 1.5, 2.2}, {7})}},
             {"open below", {-INFINITY, 0.5}, {Tensor::of({-30, -2, 0, 1, 1.5, 40}, {2, 3})}},
             {"single, inside", {0, 2}, {Tensor::of({1}, {})}},
-            {"single, outside", {0, 2}, {Tensor::of({3}, {1})}, {0}}};
+            {"single, outside", {0, 2}, {Tensor::of({3}, {1})}, {0}},
+            {"wide, open above", {0, INFINITY}, {away_from_zero(r, {17})}}};
   }
   static std::vector<Mutant<Var, Args>> mutants() {
     return {{"passes everywhere", [](auto& b) { return Vars{b.dy()}; }},
@@ -436,7 +437,8 @@ struct Relu {
     return {{"both sides", {}, {Tensor::of({-2, -0.5, 0.7, 1.2, 3, -1}, {2, 3})}},
             {"odd", {}, {Tensor::of({0.6, -0.8, 1, -1.5, 0.5, 2, 0.9}, {7})}},
             {"single, positive", {}, {positive(r, {})}},
-            {"single, negative", {}, {Tensor::of({-1}, {1, 1})}, {0}}};
+            {"single, negative", {}, {Tensor::of({-1}, {1, 1})}, {0}},
+            {"wide", {}, {away_from_zero(r, {17})}}};
   }
   static std::vector<Mutant<Tensor, Args>> mutants() {
     return {{"passes everywhere", [](auto& b) { return Tensors{b.dy()}; }},

@@ -51,6 +51,9 @@ class OpPoint final : public Point {
     else
       fail(O::name, "the op has no compose");
   }
+  std::vector<Field> compared_arguments(const Point& other) const override {
+    return compared_fields(args_, dynamic_cast<const OpPoint&>(other).args_);
+  }
 
  private:
   template <class S>
@@ -82,17 +85,6 @@ class OpPoint final : public Point {
 
 }  // namespace detail
 
-/// The name of a type as the compiler writes it, out of "... [with O = name]" or "... [O = name]".
-template <class O>
-std::string type_name() {
-  const std::string_view text = __PRETTY_FUNCTION__, mark = "O = ";
-  const size_t begin = text.find(mark) + mark.size();
-  std::string name(text.substr(begin, text.find_first_of(";]", begin) - begin));
-  for (const std::string_view unnamed : {"{anonymous}::", "(anonymous namespace)::"})
-    for (size_t at; (at = name.find(unnamed)) != std::string::npos;) name.erase(at, unnamed.size());
-  return name;
-}
-
 template <class O>
 Entry make_entry() {
   static_assert(Op<O>, "see the list at the top of autograd/op.h for what an op must bring");
@@ -104,6 +96,8 @@ Entry make_entry() {
   if constexpr (requires { O::f32_bound; }) e.f32_bound = O::f32_bound;
   if constexpr (has_convention<O>) e.convention = O::convention;
   if constexpr (requires { O::nonlinear; }) e.nonlinear = O::nonlinear;
+  if constexpr (requires { O::fixed_arguments; })
+    e.fixed_arguments.assign(O::fixed_arguments.begin(), O::fixed_arguments.end());
   auto mutants = std::make_shared<const typename detail::OpPoint<O>::Mutants>(O::mutants());
   for (const auto& m : *mutants) e.mutants.push_back({m.name, m.equivalent});
   e.samples = [mutants](Rng& rng) {

@@ -69,6 +69,12 @@ std::string table_row(const OpReport& r) {
              "\">", r.mutants_killed(), " of ", r.mutants_counted(), "</td></tr>\n");
 }
 
+std::string advice_item(const OpReport& r) {
+  std::string text;
+  for (const std::string& a : r.advice) text += (text.empty() ? "" : "<br>") + html_escaped(a);
+  return str("<li><strong>", html_escaped(r.op), "</strong>: ", text, "</li>\n");
+}
+
 }  // namespace
 
 ErrorMap error_map(const verifier::Entry& entry, const OpReport& report, const VerifyOptions& options) {
@@ -111,7 +117,7 @@ ErrorMap error_map(const verifier::Entry& entry, const OpReport& report, const V
 std::string html_page(const std::vector<OpReport>& reports, const std::vector<ErrorMap>& maps,
                       const VerifyOptions& options) {
   int64_t samples = 0, comparisons = 0, counted = 0, killed = 0, failed = 0;
-  std::string rows, cards, failures, exact;
+  std::string rows, cards, failures, exact, advice;
   for (size_t i = 0; i < reports.size(); ++i) {
     const OpReport& r = reports[i];
     samples += r.samples;
@@ -121,6 +127,7 @@ std::string html_page(const std::vector<OpReport>& reports, const std::vector<Er
     failed += !r.passed();
     rows += table_row(r);
     for (const Failure& f : r.failures) failures += "<pre>" + html_escaped(f.to_string()) + "</pre>\n";
+    if (!r.advice.empty()) advice += advice_item(r);
     const ErrorMap& m = maps[i];
     if (m.error.empty()) continue;
     const double worst = *std::max_element(m.error.begin(), m.error.end());
@@ -151,7 +158,11 @@ std::string html_page(const std::vector<OpReport>& reports, const std::vector<Er
       "</tbody></table></div>\n<h2>Where each op is least exact</h2>\n<p>The error of every element of the gradient "
       "that came off worst, against dual numbers, relative to the largest element or 1. Rows and columns are the "
       "tensor's; hover for the numbers.</p>\n",
-      exact, scale, "\n<div class=\"cards\">\n", cards, "</div>\n");
+      exact, scale, "\n<div class=\"cards\">\n", cards,
+      "</div>\n<h2>Advice on the samples</h2>\n<p>What all samples of an op are too weak to show, and how large they "
+      "are. "
+      "It fails no op.</p>\n<ul>\n",
+      advice, "</ul>\n");
   return html_document("Boostgrad: verified gradients", kStyle, body);
 }
 

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "autograd/op.h"
+#include "autograd/verify/fields.h"
 
 namespace bg::verifier {
 
@@ -53,6 +54,8 @@ class Point {
   virtual Arrs<double> gradient_of(const Arrs<double>& in) const = 0;
   virtual Vars apply(const Vars& in) const = 0;    ///< through the node, recorded
   virtual Vars compose(const Vars& in) const = 0;  ///< throws when there is none
+  /// The fields of an op's arguments, compared with those of another sample of it.
+  virtual std::vector<Field> compared_arguments(const Point&) const { return {}; }
 };
 
 struct MutantInfo {
@@ -69,6 +72,7 @@ struct Entry {
   std::string convention;  ///< why the backward is not the derivative; empty: it is
   std::string nonlinear;   ///< why the backward is not linear in the cotangent, where it is not small; empty: it is
   std::vector<MutantInfo> mutants;
+  std::vector<size_t> fixed_arguments;  ///< fields of Args, from 1, that have one value by design
   std::function<std::vector<std::unique_ptr<Point>>(Rng&)> samples;
 };
 

@@ -91,6 +91,8 @@ std::string OpReport::to_string() const {
   for (const Failure& f : failures) out += f.to_string();
   const int64_t untold = failure_count + inconclusive_count - static_cast<int64_t>(failures.size());
   if (untold > 0) out += str("  and ", untold, " more failures\n");
+  if (advice.size() > 1)
+    for (const std::string& a : advice) out += str("     advice: ", shortened(a), "\n");
   return out;
 }
 

@@ -75,7 +75,8 @@ struct OpReport {
   int64_t comparisons() const;
   int64_t mutants_counted() const;  ///< the op's own that apply and are not equivalent, and the generated ones
   int64_t mutants_killed() const;
-  std::string to_string() const;  ///< one line when passed, the failures too when not
+  /// One line when passed, the failures too when not, and the advice where it names a weakness.
+  std::string to_string() const;
 };
 
 }  // namespace bg

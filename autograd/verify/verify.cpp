@@ -1,6 +1,7 @@
 #include "autograd/verify/verify.h"
 
 #include "autograd/verify/checks.h"
+#include "autograd/verify/lint.h"
 #include "core/clock.h"
 #include "core/hash.h"
 
@@ -69,6 +70,7 @@ OpReport verify_entry(const Entry& entry, const VerifyOptions& options) {
   if (options.sample >= static_cast<int>(points.size()))
     fail<UsageError>("gradcheck", "no such sample", str(options.sample),
                      str("0 to ", points.size() - 1, " for ", entry.name));
+  if (options.sample < 0) guarded(r, Step::V9, [&] { report.advice = lint(entry, points); });
   bool differentiable = false;
   std::vector<Case> cases;
   for (size_t i = 0; i < points.size(); ++i) {

@@ -67,6 +67,7 @@ Json to_json(const OpReport& r) {
           {"generated_na", r.generated_na},
           {"failure_count", r.failure_count},
           {"failures", std::move(failures)},
+          {"advice", r.advice},
           {"seconds", r.seconds}};
 }
 

@@ -131,7 +131,7 @@ TEST_CASE("ChunkOrder: all chunks on the calling thread, in reverse or in an ord
   CHECK(sum_to(1001) == 500500);
 }
 
-TEST_CASE("ChunkOrder: nested work is reordered, too; errors reach the caller") {
+TEST_CASE("ChunkOrder: nested work is reordered, too, and errors reach the caller") {
   bg::set_num_threads(4);
   std::vector<int64_t> order;
   {

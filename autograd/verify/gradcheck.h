@@ -38,7 +38,8 @@ struct GradcheckOptions {
   /// The function whose derivative the gradient is by convention, such as x for a straight-through round(x) or -x for
   /// a reversed gradient; empty: f itself. It gets the inputs (or the parameters) and gives outputs of f's shapes.
   std::function<Vars(const Vars&)> gradient_of = {};
-  /// Why the backward is not linear in the cotangent, where it is not on purpose (clipped gradients). Empty: it must be.
+  /// Why the backward is not linear in the cotangent, where it is not on purpose (clipped gradients). Empty: it must
+  /// be.
   std::string nonlinear = {};
 };
 
@@ -54,17 +55,17 @@ std::string_view name_of(Verdict v);
 /// What was found about one input, or about one output as a whole.
 struct GradcheckFailure {
   Verdict verdict = Verdict::wrong;
-  std::string what = {};       ///< which comparison, in words
-  std::string input = {};      ///< empty: about an output as a whole
-  std::string output = {};     ///< "output 0"; empty where all of them took part
-  std::string index = {};      ///< the worst element, "(1, 2) of (2, 3)" of the input; empty when no single one is to blame
-  double analytic = 0;    ///< the gradient's value
-  double reference = 0;   ///< what it was compared with
-  double bound = 0;       ///< of the reference's own error
+  std::string what = {};    ///< which comparison, in words
+  std::string input = {};   ///< empty: about an output as a whole
+  std::string output = {};  ///< "output 0"; empty where all of them took part
+  std::string index = {};  ///< the worst element, "(1, 2) of (2, 3)" of the input; empty when no single one is to blame
+  double analytic = 0;     ///< the gradient's value
+  double reference = 0;    ///< what it was compared with
+  double bound = 0;        ///< of the reference's own error
   double error = 0, tolerance = 0;
-  double fd_step = 0;     ///< the difference's last step, in units of the input; 0 where none took part
+  double fd_step = 0;  ///< the difference's last step, in units of the input; 0 where none took part
   uint64_t seed = 0;
-  std::string note = {};       ///< why, and what to do
+  std::string note = {};  ///< why, and what to do
 
   std::string to_string() const;  ///< under 15 lines
 };
@@ -88,21 +89,20 @@ struct GradcheckReport {
   std::vector<std::string> left_out;       ///< what was not compared, by declaration or because of sizes
   int64_t comparisons = 0;                 ///< all, those of the gradient with itself included
   double worst = 0;                        ///< largest error seen
-  bool forward_mode = true;  ///< false: some op has no second derivative, so differences alone were used
-  std::string note;          ///< why forward mode was left out
+  bool forward_mode = true;                ///< false: some op has no second derivative, so differences alone were used
+  std::string note;                        ///< why forward mode was left out
 
   /// Every comparison agreed, and something was seen for every input and output that is not declared otherwise.
   bool passed() const { return verdict == Verdict::right; }
   std::string to_string() const;
 };
 
-/// Checks d f / d input for every input that requires a gradient (all floating ones when none does). Any shapes; outputs
-/// of any floating or integer dtype, of which the floating ones are compared, one at a time (more than 32: in groups).
-/// Inputs of up to 64 elements are also moved element by element. f must be a function: same inputs, same outputs; draw
-/// dropout masks from a fixed key inside it.
-/// Errors: inputs to differentiate that are not f64 (differences of f32 functions are good to 1e-4 at best: use
-/// to(DType::f64)), no inputs, outputs that depend on none of them, an f that gives other outputs when it runs again,
-/// options that name no input or output.
+/// Checks d f / d input for every input that requires a gradient (all floating ones when none does). Any shapes;
+/// outputs of any floating or integer dtype, of which the floating ones are compared, one at a time (more than 32: in
+/// groups). Inputs of up to 64 elements are also moved element by element. f must be a function: same inputs, same
+/// outputs; draw dropout masks from a fixed key inside it. Errors: inputs to differentiate that are not f64
+/// (differences of f32 functions are good to 1e-4 at best: use to(DType::f64)), no inputs, outputs that depend on none
+/// of them, an f that gives other outputs when it runs again, options that name no input or output.
 GradcheckReport gradcheck(const std::function<Vars(const Vars&)>& f, const Vars& inputs,
                           const GradcheckOptions& options = {});
 

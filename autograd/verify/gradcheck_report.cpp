@@ -62,8 +62,8 @@ bool GradcheckPair::seen() const { return noticeable <= verifier::kTolerance.vis
 
 std::string GradcheckFailure::to_string() const {
   const std::string subject = input.empty() ? output : output.empty() ? input : input + ", " + output;
-  std::string out =
-      str(heading(verdict), " gradcheck: ", shortened(subject, 120), subject.empty() ? "" : ": ", shortened(what), "\n");
+  std::string out = str(heading(verdict), " gradcheck: ", shortened(subject, 120), subject.empty() ? "" : ": ",
+                        shortened(what), "\n");
   auto line = [&](std::string_view label, const std::string& text) {
     out += str("  ", label, std::string(11 - label.size(), ' '), text, "\n");
   };

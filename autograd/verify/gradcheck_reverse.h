@@ -59,6 +59,8 @@ class Reverse {
   /// How much the gradients at these values move when the last places of values and cotangents do: what rounding may do
   /// to them.
   Tensors spread(const Tensors& at, const Tensors& v, Group group) const;
+  /// The same of <v, J u> in forward mode, at the given values.
+  double forward_spread(size_t leaf, const Tensor& u, const std::vector<double>& v, Group group) const;
 };
 
 /// Two gradients of a leaf that should be the same, and differ by more than `tolerance` times `size`.

@@ -430,6 +430,19 @@ TEST_CASE("gradcheck does not reject right functions of difficult kinds") {
         [](const Var& v) { return pow(v, 2.5); });
 
   // never wrong, whatever else is said
+  for (uint64_t seed = 1; seed <= 5; ++seed) {
+    CHECK(check_at(random_tensor(5, {3, 4}), [](const Var& v) { return softmax(v * 1000); }, {.seed = seed}).verdict !=
+          Verdict::wrong);
+    const GradcheckReport far = check_at(Tensor::of({100.0, -100.0, 0.0, -50.0, 300.0, 2.0}, {2, 3}),
+                                         [](const Var& v) {
+                                           return cross_entropy(v, Tensor::of(std::vector<int64_t>{0, 1}, {2}));
+                                         },
+                                         {.seed = seed});
+    CHECK(far.verdict == Verdict::inconclusive);
+  }
+  for (const double large : {1e13, 1e15})
+    CHECK(check_at(Tensor::of({0.7}, {1}), [&](const Var& v) { return v + large - large; }).verdict ==
+          Verdict::inconclusive);
   const GradcheckReport chaos = check_at(Tensor::of({0.3, 0.7}, {2}), [](const Var& v) {
     Var y = v;
     for (int k = 0; k < 60; ++k) y = y * (1.0 - y) * 3.99;

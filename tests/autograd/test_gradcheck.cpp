@@ -77,13 +77,15 @@ Tensor each(const Tensor& x, const std::function<double(double)>& f) {
 }
 /// f of every element, with `slope` taken for its derivative.
 Var each(const Var& x, const std::function<double(double)>& f, const std::function<double(double)>& slope) {
-  return given({x}, [f](const Tensors& in) { return each(in[0], f); },
-               [slope](const Tensor& dy, const Tensors& in) { return Tensors{num::mul(dy, each(in[0], slope))}; });
+  return given(
+      {x}, [f](const Tensors& in) { return each(in[0], f); },
+      [slope](const Tensor& dy, const Tensors& in) { return Tensors{num::mul(dy, each(in[0], slope))}; });
 }
 /// The same numbers, with a backward of one's own.
 Var passed_through(const Var& x, const std::function<Tensor(const Tensor& dy)>& backward) {
-  return given({x}, [](const Tensors& in) { return in[0].clone(); },
-               [backward](const Tensor& dy, const Tensors&) { return Tensors{backward(dy)}; });
+  return given(
+      {x}, [](const Tensors& in) { return in[0].clone(); },
+      [backward](const Tensor& dy, const Tensors&) { return Tensors{backward(dy)}; });
 }
 
 /// A softmax with a gradient that is wrong by a factor.
@@ -165,8 +167,7 @@ TEST_CASE("gradcheck never calls right what it could not see") {
                                              Contains("another output") && !Contains("FAIL"));
   CHECK(check_at(x, [](const Var& v) { return sum(softmax(v)); }).verdict == Verdict::inconclusive);
   CHECK(check_at(x, [](const Var& v) { return sum(softmax(v)); }, {.zero_inputs = {0}}).passed());
-  CHECK(check_at(x, [](const Var& v) { return sum(softmax(v)); }, {.constant_outputs = {0}}).verdict !=
-        Verdict::wrong);
+  CHECK(check_at(x, [](const Var& v) { return sum(softmax(v)); }, {.constant_outputs = {0}}).verdict != Verdict::wrong);
   CHECK(check_at(x, [](const Var& v) { return wrong_softmax(v); }).verdict == Verdict::wrong);
 
   // a head of zeros hides what lies before it
@@ -201,7 +202,8 @@ TEST_CASE("gradcheck never calls right what it could not see") {
 
   // rounding hides everything under a large offset
   const auto wrong_exp = [](const Var& v) {
-    return each(v, [](double t) { return std::exp(t); }, [](double t) { return 1.01 * std::exp(t); });
+    return each(
+        v, [](double t) { return std::exp(t); }, [](double t) { return 1.01 * std::exp(t); });
   };
   const GradcheckReport under_offset = check_at(x, [&](const Var& v) { return sum(wrong_exp(v)) + 1e12; });
   INFO(under_offset.to_string());
@@ -217,10 +219,11 @@ TEST_CASE("gradcheck compares every element of an input and of an output at its 
   auto f = [](const Var& v, double slip) {
     const int64_t n = v.size(0);
     const Var rest = slice(v, 0, 1, n);
-    return concat({slice(v, 0, 0, 1) * 1e8, given({rest}, [](const Tensors& in) { return num::mul(in[0], in[0]); },
-                                                  [slip](const Tensor& dy, const Tensors& in) {
-                                                    return Tensors{num::scale(num::mul(dy, in[0]), 2 + slip)};
-                                                  })},
+    return concat({slice(v, 0, 0, 1) * 1e8, given(
+                                                {rest}, [](const Tensors& in) { return num::mul(in[0], in[0]); },
+                                                [slip](const Tensor& dy, const Tensors& in) {
+                                                  return Tensors{num::scale(num::mul(dy, in[0]), 2 + slip)};
+                                                })},
                   0);
   };
   for (const double slip : {0.0, 1e-2, -4.0}) {
@@ -243,7 +246,8 @@ TEST_CASE("gradcheck of many outputs goes by groups and says so") {
       Vars out;
       for (int64_t k = 0; k < 80; ++k) {
         const Var part = slice(in[0], 0, k, k + 1);
-        out.push_back(k == wrong ? each(part, [](double v) { return v * v; }, [](double v) { return 2.02 * v; })
+        out.push_back(k == wrong ? each(
+                                       part, [](double v) { return v * v; }, [](double v) { return 2.02 * v; })
                                  : part * part);
       }
       return out;
@@ -283,11 +287,17 @@ TEST_CASE("gradcheck reports, per input and output, how small an error would hav
                                 Contains("would have been noticed"));
   // an error ten times as large as what is said to be noticeable is noticed
   for (const double share : {10.0, 0.01}) {
-    const double slip = share * check_at(random_tensor(3, {1}), [](const Var& v) {
-                                  return each(v, [](double t) { return std::exp(t); }, [](double t) { return std::exp(t); });
-                                }).pairs[0].noticeable;
+    const double slip =
+        share * check_at(random_tensor(3, {1}),
+                         [](const Var& v) {
+                           return each(
+                               v, [](double t) { return std::exp(t); }, [](double t) { return std::exp(t); });
+                         })
+                    .pairs[0]
+                    .noticeable;
     const GradcheckReport slipped = check_at(random_tensor(3, {1}), [&](const Var& v) {
-      return each(v, [](double t) { return std::exp(t); }, [&](double t) { return std::exp(t) * (1 + slip); });
+      return each(
+          v, [](double t) { return std::exp(t); }, [&](double t) { return std::exp(t) * (1 + slip); });
     });
     CHECK(slipped.verdict == (share > 1 ? Verdict::wrong : Verdict::right));
   }
@@ -297,7 +307,8 @@ TEST_CASE("gradcheck takes declarations and checks them") {
   const Tensor x = random_tensor(1, {2, 3});
   CHECK_THROWS_WITH(check_at(x, [](const Var& v) { return v * v; }, {.zero_inputs = {1}}),
                     Contains("zero_inputs names no input") && Contains("got 1"));
-  CHECK_THROWS_WITH(check_at(x, [](const Var& v) { return v * v; }, {.zero_inputs = {"y"}}), Contains("such as input 0"));
+  CHECK_THROWS_WITH(check_at(x, [](const Var& v) { return v * v; }, {.zero_inputs = {"y"}}),
+                    Contains("such as input 0"));
   CHECK_THROWS_WITH(check_at(x, [](const Var& v) { return v * v; }, {.constant_outputs = {2}}),
                     Contains("constant_outputs names no output"));
   const GradcheckReport not_zero = check_at(x, [](const Var& v) { return v * v; }, {.zero_inputs = {"input 0"}});
@@ -305,12 +316,16 @@ TEST_CASE("gradcheck takes declarations and checks them") {
   CHECK_THAT(not_zero.to_string(), Contains("declared zero, but output 0 moves with it"));
   CHECK(check_at(x, [](const Var& v) { return v * v; }, {.constant_outputs = {0}}).verdict == Verdict::wrong);
   // declared zero, which it is, but the gradient is not
-  const auto flat = [](const Var& v) { return each(v, [](double) { return 1.0; }, [](double) { return 1e-3; }); };
+  const auto flat = [](const Var& v) {
+    return each(
+        v, [](double) { return 1.0; }, [](double) { return 1e-3; });
+  };
   CHECK(check_at(x, flat, {.zero_inputs = {0}}).verdict == Verdict::wrong);
 
   // straight-through and reversed gradients: the derivative of another function, by convention
   const auto straight_through = [](const Var& v) {
-    return each(v, [](double t) { return std::round(t); }, [](double) { return 1.0; });
+    return each(
+        v, [](double t) { return std::round(t); }, [](double) { return 1.0; });
   };
   const GradcheckReport undeclared = check_at(x, straight_through);
   CHECK_FALSE(undeclared.passed());
@@ -338,8 +353,10 @@ TEST_CASE("gradcheck takes declarations and checks them") {
   CHECK_THAT(relued.left_out.at(0), Contains("kinked_inputs"));
   const auto relu_like = [](double at_zero, double beyond) {
     return [=](const Var& v) {
-      return each(v, [](double t) { return std::max(t, 0.0); },
-                  [=](double t) { return t > 0 ? beyond : t < 0 ? 0 : at_zero; });
+      return each(
+          v, [](double t) { return std::max(t, 0.0); }, [=](double t) { return t > 0   ? beyond
+                                                                               : t < 0 ? 0
+                                                                                       : at_zero; });
     };
   };
   CHECK(check_at(kink, relu_like(0.5, 1), {.kinked_inputs = {0}}).passed());
@@ -350,9 +367,7 @@ TEST_CASE("gradcheck takes declarations and checks them") {
 
 TEST_CASE("an output outside the graph that moves with an input is not verified") {
   const Tensor x = random_tensor(1, {3});
-  const auto f = [](const Vars& in) {
-    return Vars{in[0] * 2, Var(num::mul(in[0].value(), in[0].value()))};
-  };
+  const auto f = [](const Vars& in) { return Vars{in[0] * 2, Var(num::mul(in[0].value(), in[0].value()))}; };
   const GradcheckReport r = gradcheck(f, {Var(x)});
   INFO(r.to_string());
   CHECK(r.verdict == Verdict::inconclusive);
@@ -361,8 +376,11 @@ TEST_CASE("an output outside the graph that moves with an input is not verified"
   CHECK_THAT(r.to_string(), Contains("not verified") && Contains("moves with input 0") && Contains("constant_outputs"));
   CHECK(gradcheck(f, {Var(x)}, {.constant_outputs = {1}}).passed());
   // one that does not move is a constant, and a floating input that nobody differentiates is nobody's business
-  CHECK(gradcheck([](const Vars& in) { return Vars{in[0] * in[1], Var(Tensor::of({1.0, 2.0}, {2}))}; },
-                  {Var(x, true), Var(random_tensor(2, {3}))})
+  CHECK(gradcheck(
+            [](const Vars& in) {
+              return Vars{in[0] * in[1], Var(Tensor::of({1.0, 2.0}, {2}))};
+            },
+            {Var(x, true), Var(random_tensor(2, {3}))})
             .passed());
   const GradcheckReport only = gradcheck([](const Vars& in) { return Vars{in[0].detach()}; }, {Var(x)});
   CHECK(only.verdict == Verdict::inconclusive);
@@ -407,10 +425,24 @@ TEST_CASE("gradcheck does not reject right functions of difficult kinds") {
   });
   right("a ReLU with most elements off", num::sub(random_tensor(6, {4, 8}), Tensor::full({4, 8}, 1.5, DType::f64)),
         [](const Var& v) { return relu(v); });
-  right("pow", num::add(each(random_tensor(7, {5}), [](double t) { return t * t; }), Tensor::full({5}, 0.01, DType::f64)),
+  right("pow",
+        num::add(each(random_tensor(7, {5}), [](double t) { return t * t; }), Tensor::full({5}, 0.01, DType::f64)),
         [](const Var& v) { return pow(v, 2.5); });
 
   // never wrong, whatever else is said
+  for (uint64_t seed = 1; seed <= 5; ++seed) {
+    CHECK(check_at(random_tensor(5, {3, 4}), [](const Var& v) { return softmax(v * 1000); }, {.seed = seed}).verdict !=
+          Verdict::wrong);
+    const GradcheckReport far = check_at(Tensor::of({100.0, -100.0, 0.0, -50.0, 300.0, 2.0}, {2, 3}),
+                                         [](const Var& v) {
+                                           return cross_entropy(v, Tensor::of(std::vector<int64_t>{0, 1}, {2}));
+                                         },
+                                         {.seed = seed});
+    CHECK(far.verdict == Verdict::inconclusive);
+  }
+  for (const double large : {1e13, 1e15})
+    CHECK(check_at(Tensor::of({0.7}, {1}), [&](const Var& v) { return v + large - large; }).verdict ==
+          Verdict::inconclusive);
   const GradcheckReport chaos = check_at(Tensor::of({0.3, 0.7}, {2}), [](const Var& v) {
     Var y = v;
     for (int k = 0; k < 60; ++k) y = y * (1.0 - y) * 3.99;
@@ -435,9 +467,7 @@ TEST_CASE("gradcheck of a ReLU network 64 wide on a batch of 64 is right at ever
     Vars w;
     for (const Shape& s : {Shape{16, 64}, Shape{64, 64}, Shape{64, 1}})
       w.emplace_back(num::scale(Tensor::randn(s, rng, DType::f64), 1 / std::sqrt(static_cast<double>(s[0]))), true);
-    const auto loss = [&] {
-      return Vars{mean(square(matmul(relu(matmul(relu(matmul(x, w[0])), w[1])), w[2])))};
-    };
+    const auto loss = [&] { return Vars{mean(square(matmul(relu(matmul(relu(matmul(x, w[0])), w[1])), w[2])))}; };
     const GradcheckReport r = gradcheck_parameters(loss, w, {}, {.seed = seed});
     INFO(r.to_string());
     CHECK(r.passed());
@@ -447,7 +477,8 @@ TEST_CASE("gradcheck of a ReLU network 64 wide on a batch of 64 is right at ever
 TEST_CASE("gradcheck requires a backward that is linear in its cotangent, however large or sparse that is") {
   const Tensor x = random_tensor(1, {12, 8});
   const auto verdict = [&](const std::function<Tensor(const Tensor&)>& backward, const GradcheckOptions& o = {}) {
-    return check_at(x, [&](const Var& v) { return passed_through(v, backward); }, o);
+    return check_at(
+        x, [&](const Var& v) { return passed_through(v, backward); }, o);
   };
   CHECK(verdict([](const Tensor& dy) { return dy.clone(); }).passed());
   const auto clipped = [](const Tensor& dy) { return each(dy, [](double t) { return std::clamp(t, -1e6, 1e6); }); };
@@ -456,8 +487,8 @@ TEST_CASE("gradcheck requires a backward that is linear in its cotangent, howeve
   CHECK_THAT(at_scale.to_string(), Contains("scaled by 2^100"));
   CHECK(verdict(clipped, {.nonlinear = "clipped on purpose"}).passed());
   CHECK_THAT(verdict(clipped, {.nonlinear = "clipped on purpose"}).left_out.at(0), Contains("clipped on purpose"));
-  const GradcheckReport small = verdict(
-      [](const Tensor& dy) { return each(dy, [](double t) { return std::abs(t) < 1e-12 ? 0 : t; }); });
+  const GradcheckReport small =
+      verdict([](const Tensor& dy) { return each(dy, [](double t) { return std::abs(t) < 1e-12 ? 0 : t; }); });
   CHECK_THAT(small.to_string(), Contains("scaled by 2^-100"));
   // stops at the first element, or row, that is zero
   const auto breaks = [](int64_t width) {
@@ -481,6 +512,55 @@ TEST_CASE("gradcheck requires a backward that is linear in its cotangent, howeve
   }
 }
 
+TEST_CASE("gradcheck sees a backward that writes where it must not, or refuses what the engine may hand to it") {
+  const Tensor x = random_tensor(1, {3, 4});
+  const GradcheckReport writes = check_at(x, [](const Var& v) {
+    return passed_through(v, [](const Tensor& dy) {
+      Tensor same = dy;
+      same.fill(0);
+      return Tensor::zeros(dy.shape(), dy.dtype());
+    });
+  });
+  CHECK(writes.verdict == Verdict::wrong);
+  const GradcheckReport refuses = check_at(x, [](const Var& v) {
+    return passed_through(v, [](const Tensor& dy) {
+      BG_CHECK(dy.is_contiguous(), "picky", "not contiguous");
+      return dy.clone();
+    });
+  });
+  INFO(refuses.to_string());
+  CHECK(refuses.verdict == Verdict::wrong);
+  CHECK_THAT(refuses.to_string(), Contains("transposed cotangent") && Contains("the backward throws: [picky]"));
+  const GradcheckReport leaks = check_at(x, [](const Var& v) {
+    return passed_through(v, [](const Tensor& dy) { return each(dy, [](double t) { return t == 0 ? 1e-30 : t; }); });
+  });
+  CHECK_THAT(leaks.to_string(), Contains("a gradient of zero for a cotangent of zeros"));
+  // a gradient that differs from call to call
+  int calls = 0;
+  const GradcheckReport counts = check_at(x, [&](const Var& v) {
+    return passed_through(v, [&](const Tensor& dy) { return num::scale(dy, ++calls > 4 ? 1 + 1e-15 : 1); });
+  });
+  CHECK(counts.verdict == Verdict::wrong);
+  CHECK_THAT(counts.to_string(), Contains("computed again"));
+}
+
+TEST_CASE("gradcheck takes scalars, empty tensors, inputs that are returned and outputs that are returned twice") {
+  const GradcheckReport r = gradcheck(
+      [](const Vars& in) {
+        const Var y = in[0] * in[1];
+        return Vars{y, y, in[0], Var(Tensor::of(std::vector<int64_t>{1, 2}, {2})), in[2] * 2};
+      },
+      {Var(Tensor::of({1.5}, {})), Var(random_tensor(1, {2, 3})), Var(Tensor::zeros({0, 3}, DType::f64))});
+  INFO(r.to_string());
+  CHECK(r.passed());
+  const GradcheckReport masked = check_at(random_tensor(1, {3}), [](const Var& v) {
+    return sum(v * v * Var(Tensor::of({1.0, 0.0, 0.0}, {3})));
+  });
+  CHECK(masked.passed());
+  REQUIRE(masked.left_out.size() == 1);
+  CHECK_THAT(masked.left_out[0], Contains("2 of its 3 elements"));
+}
+
 TEST_CASE("gradcheck sees an op that misreads an offset or padded rows, of a cotangent or an input") {
   // reads the elements from the start of the storage, or as if the rows lay one behind the other
   const auto from_start = [](const Tensor& t) {
@@ -495,18 +575,16 @@ TEST_CASE("gradcheck sees an op that misreads an offset or padded rows, of a cot
     return Tensor::of(std::vector<double>(data, data + t.numel()), t.shape());
   };
   const Tensor x = random_tensor(1, {4, 5});
-  for (const auto& [misread, word] :
-       std::vector<std::pair<std::function<Tensor(const Tensor&)>, std::string>>{{from_start, "offset"},
-                                                                                 {unpadded, "padded"}}) {
+  for (const auto& [misread, word] : std::vector<std::pair<std::function<Tensor(const Tensor&)>, std::string>>{
+           {from_start, "offset"}, {unpadded, "padded"}}) {
     const GradcheckReport cotangent = check_at(x, [&](const Var& v) { return passed_through(v, misread); });
     INFO(cotangent.to_string());
     CHECK(cotangent.verdict == Verdict::wrong);
     CHECK_THAT(cotangent.to_string(), Contains(word) && Contains("cotangent"));
     const GradcheckReport input = check_at(x, [&](const Var& v) {
-      return given({v}, [](const Tensors& in) { return num::mul(in[0], in[0]); },
-                   [&](const Tensor& dy, const Tensors& in) {
-                     return Tensors{num::scale(num::mul(dy, misread(in[0])), 2)};
-                   });
+      return given(
+          {v}, [](const Tensors& in) { return num::mul(in[0], in[0]); },
+          [&](const Tensor& dy, const Tensors& in) { return Tensors{num::scale(num::mul(dy, misread(in[0])), 2)}; });
     });
     INFO(input.to_string());
     CHECK(input.verdict == Verdict::wrong);
@@ -536,11 +614,14 @@ TEST_CASE("gradcheck names NaN, infinities and hidden state as what they are") {
   const GradcheckReport edge = check_at(Tensor::of({0.0, 0.0}, {2}), [](const Var& v) { return sqrt(v * v * -1.0); });
   INFO(edge.to_string());
   CHECK(edge.verdict == Verdict::inconclusive);
-  CHECK_THAT(edge.to_string(), Contains("output 0 is nan at (") && Contains(" of (2,), a step of") && Contains("domain"));
+  CHECK_THAT(edge.to_string(),
+             Contains("output 0 is nan at (") && Contains(" of (2,), a step of") && Contains("domain"));
   // a gradient that is not finite where the function is smooth, beside one that is wrong
   const GradcheckReport bad = check_at(Tensor::of({1.0, 2.0, 3.0}, {3}), [](const Var& v) {
-    return each(v, [](double t) { return t * t; },
-                [](double t) { return t == 2 ? std::nan("") : t == 3 ? 600 : 2 * t; });
+    return each(
+        v, [](double t) { return t * t; }, [](double t) { return t == 2   ? std::nan("")
+                                                                 : t == 3 ? 600
+                                                                          : 2 * t; });
   });
   INFO(bad.to_string());
   CHECK(bad.verdict == Verdict::wrong);
@@ -600,8 +681,9 @@ TEST_CASE("[R1] gradcheck refuses f32 with advice, and functions that it cannot 
   CHECK_THROWS_WITH(gradcheck(square, {Var(Tensor::zeros({2}, DType::f32))}),
                     Contains("1e-4 at best") && Contains("got f32, expected f64") && Contains("to(DType::f64)"));
   CHECK_THROWS_WITH(gradcheck(square, {}), Contains("nothing to differentiate"));
-  CHECK_THROWS_WITH(gradcheck([](const Vars&) { return Vars{Var(Tensor::of({1.0}, {1}))}; }, {Var(random_tensor(1, {2}))}),
-                    Contains("depend on none of the inputs"));
+  CHECK_THROWS_WITH(
+      gradcheck([](const Vars&) { return Vars{Var(Tensor::of({1.0}, {1}))}; }, {Var(random_tensor(1, {2}))}),
+      Contains("depend on none of the inputs"));
   int calls = 0;
   CHECK_THROWS_WITH(gradcheck([&](const Vars& in) { return Vars{in[0] * static_cast<double>(++calls)}; },
                               {Var(random_tensor(1, {2}))}),
@@ -625,8 +707,8 @@ TEST_CASE("[R24] a kink or a tie is called not differentiable, not wrong") {
     CHECK_THAT(r.to_string(), Contains("not differentiable here") && Contains("slope"));
   }
   // several elements tie for the largest: each slope jumps, and both are told
-  const GradcheckReport tie = gradcheck([](const Vars& in) { return Vars{max(in[0])}; },
-                                        {Var(Tensor::of({1.0, 2.0, 2.0}, {3}))});
+  const GradcheckReport tie =
+      gradcheck([](const Vars& in) { return Vars{max(in[0])}; }, {Var(Tensor::of({1.0, 2.0, 2.0}, {3}))});
   INFO(tie.to_string());
   CHECK(tie.verdict == Verdict::not_differentiable);
   CHECK(tie.failures[0].index == "(1,) of (3,)");

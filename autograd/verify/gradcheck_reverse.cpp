@@ -10,30 +10,6 @@
 #include "autograd/verify/subject.h"
 
 namespace bg {
-namespace {
-
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-
-Tensor offset_layout(const Tensor& t) {
-  constexpr int64_t kBefore = 3, kBehind = 2;
-  const Tensor whole = Tensor::full({kBefore + t.numel() + kBehind}, kNaN, t.dtype());
-  Tensor view = whole.slice(0, kBefore, kBefore + t.numel()).reshape(t.shape());
-  view.copy_from(t, "offset layout");
-  return view;
-}
-
-Tensor padded_layout(const Tensor& t) {
-  if (t.rank() == 0) return offset_layout(t);
-  constexpr int64_t kLeft = 1, kRight = 2;
-  Shape wide = t.shape();
-  wide[t.rank() - 1] += kLeft + kRight;
-  Tensor view = Tensor::full(wide, kNaN, t.dtype()).slice(-1, kLeft, kLeft + t.size(-1));
-  view.copy_from(t, "padded layout");
-  return view;
-}
-
-}  // namespace
-
 namespace verifier {
 
 // -- Small tools ------------------------------------------------------------------------------------------------------

@@ -1,0 +1,289 @@
+// What an op may declare to the verifier - kinks, conventions, domains, constants, a backward that clips - and
+// functions that are no ops. What is declared is verified; what is not is named.
+#include "autograd/verify/given.h"
+#include "core/elementwise.h"
+#include "core/tensor_ops.h"
+#include "tests/catch.h"
+#include "tests/match.h"
+
+using namespace bg;
+
+namespace {
+
+// y = x^2 element by element, as an op that the tests below change in one place.
+struct Square {
+  static constexpr std::string_view name = "planted_square";
+  static inline const std::array inputs{In{"x"}};
+  using Args = NoArgs;
+
+  template <class S>
+  static Arrs<S> reference(const Arrs<S>& in, const Args&) {
+    return {map(in[0], [](S x) { return x * x; })};
+  }
+  static Tensor forward(Saved& saved, const Tensors& in, const Args&) {
+    saved.keep_input(0, in[0]);
+    return num::mul(in[0], in[0]);
+  }
+  static Tensors backward(const Backward<Tensor, Args>& b) { return {num::scale(num::mul(b.dy(), b[0]), 2)}; }
+  static std::vector<Sample<Args>> samples(Rng& r) { return {{"(3, 4)", {}, {Tensor::randn({3, 4}, r, DType::f64)}}}; }
+  static std::vector<Mutant<Tensor, Args>> mutants() {
+    return {{"factor forgotten", [](auto& b) { return Tensors{num::mul(b.dy(), b[0])}; }}};
+  }
+};
+
+template <class F>
+Tensor each(const Tensor& x, F f) {
+  return dispatch_float("planted", x.dtype(),
+                        [&]<class T>() { return map<T, T>("planted", x, [&](T e) { return static_cast<T>(f(e)); }); });
+}
+
+struct ForgottenBranch : Square {  // right up to |x| = 3.5, which these samples never reach
+  static Tensors backward(const Backward<Tensor, Args>& b) {
+    return {num::mul(b.dy(), each(b[0], [](auto x) { return std::abs(x) > 3.5 ? x : 2 * x; }))};
+  }
+  static std::vector<Sample<Args>> samples(Rng& r) {
+    return {{"(3, 4)", {}, {Tensor::rand({3, 4}, r, -1, 1, DType::f64)}}};
+  }
+};
+
+struct Clamped : Square {
+  static Tensors backward(const Backward<Tensor, Args>& b) {
+    return {each(Square::backward(b)[0], [](auto g) { return std::clamp<decltype(g)>(g, -1e4, 1e4); })};
+  }
+};
+
+struct Breaks : Square {  // leaves a row at its first zero
+  static Tensors backward(const Backward<Tensor, Args>& b) {
+    Tensor g = Square::backward(b)[0];
+    const Tensor dy = b.dy().contiguous();
+    dispatch_float("planted", g.dtype(), [&]<class T>() {
+      T* p = g.mutable_data<T>("planted");
+      const int64_t n = g.size(-1);
+      for (int64_t row = 0; row < g.numel() / n; ++row)
+        for (int64_t j = 0, over = 0; j < n; ++j) {
+          over = over || dy.data<T>()[row * n + j] == 0;
+          if (over) p[row * n + j] = 0;
+        }
+    });
+    return {g};
+  }
+  static std::vector<Sample<Args>> samples(Rng& r) {  // too large for the whole Jacobian
+    return {{"(10, 9)", {}, {Tensor::randn({10, 9}, r, DType::f64)}}};
+  }
+};
+
+struct ClampedDeclared : Clamped {
+  static constexpr std::string_view nonlinear = "gradients are clamped at 10,000";
+};
+
+struct Rough : Square {
+  static Tensor forward(Saved& saved, const Tensors& in, const Args& a) {
+    const Tensor y = Square::forward(saved, in, a);
+    return in[0].dtype() == DType::f32 ? num::scale(y, 1.001) : y;
+  }
+};
+
+struct Forgotten : Square {  // y = x^2 t
+  static inline const std::array inputs{In{"x"}, In{"t", false}};
+  template <class S>
+  static Arrs<S> reference(const Arrs<S>& in, const Args&) {
+    return {zip(in[0], in[1], [](S x, S t) { return x * x * t; })};
+  }
+  static Tensor forward(Saved& saved, const Tensors& in, const Args&) {
+    saved.keep_input(0, in[0]);
+    saved.keep_input(1, in[1]);
+    return num::mul(num::mul(in[0], in[0]), in[1]);
+  }
+  static Tensors backward(const Backward<Tensor, Args>& b) {
+    return {num::mul(num::scale(num::mul(b.dy(), b[0]), 2), b[1]), Tensor()};
+  }
+  static std::vector<Sample<Args>> samples(Rng& r) {
+    return {{"(3, 4)", {}, {Tensor::randn({3, 4}, r, DType::f64), Tensor::randn({3, 4}, r, DType::f64)}}};
+  }
+  static std::vector<Mutant<Tensor, Args>> mutants() {
+    return {{"t forgotten", [](auto& b) { return Tensors{num::scale(num::mul(b.dy(), b[0]), 2), Tensor()}; }}};
+  }
+};
+
+struct ByConvention : Forgotten {
+  static inline const std::array inputs{In{"x"}, In{"t", false, "targets are data"}};
+};
+
+struct Magnitude : Square {
+  template <class S>
+  static Arrs<S> reference(const Arrs<S>& in, const Args&) {
+    return {map(in[0], [](S x) { return x < S(0) ? -x : x > S(0) ? x : S(0); })};
+  }
+  static Tensor forward(Saved& saved, const Tensors& in, const Args&) {
+    saved.keep_input(0, in[0]);
+    return each(in[0], [](auto x) { return std::abs(x); });
+  }
+  static Tensors backward(const Backward<Tensor, Args>& b) {
+    return {num::mul(b.dy(), each(b[0], [](auto x) { return static_cast<decltype(x)>((x > 0) - (x < 0)); }))};
+  }
+  static std::vector<Sample<Args>> samples(Rng&) { return {{"0, 1", {}, {Tensor::of({0, 1, -2}, {3})}}}; }
+  static std::vector<Mutant<Tensor, Args>> mutants() {
+    return {{"sign forgotten", [](auto& b) { return Tensors{b.dy()}; }}};
+  }
+};
+
+struct MagnitudeDeclared : Magnitude {
+  static std::vector<Sample<Args>> samples(Rng& r) {
+    return {std::move(Magnitude::samples(r)[0]).at_kink("the slope of |x| at 0 is 0")};
+  }
+};
+
+struct OtherConvention : MagnitudeDeclared {
+  static Tensors backward(const Backward<Tensor, Args>& b) {
+    return {num::mul(b.dy(), each(b[0], [](auto x) { return static_cast<decltype(x)>(x < 0 ? -1 : 1); }))};
+  }
+};
+
+struct Round : Square {
+  static constexpr std::string_view convention = "straight-through: the gradient of the identity";
+  template <class S>
+  static Arrs<S> reference(const Arrs<S>& in, const Args&) {
+    return {map(in[0], [](S x) { return S(std::nearbyint(static_cast<double>(sc::value(x)))); })};
+  }
+  template <class S>
+  static Arrs<S> gradient_of(const Arrs<S>& in, const Args&) {
+    return {in[0]};
+  }
+  static Tensor forward(Saved&, const Tensors& in, const Args&) {
+    return each(in[0], [](auto x) { return std::nearbyint(x); });
+  }
+  static Tensors backward(const Backward<Tensor, Args>& b) { return {b.dy()}; }
+  static std::vector<Mutant<Tensor, Args>> mutants() {
+    return {{"doubled", [](auto& b) { return Tensors{num::scale(b.dy(), 2)}; }}};
+  }
+};
+
+struct Doubled : Round {
+  static Tensors backward(const Backward<Tensor, Args>& b) { return {num::scale(b.dy(), 2)}; }
+};
+
+struct Tiny : Square {  // slopes of 1e-4 to 1e-14
+  static std::vector<Sample<Args>> samples(Rng&) {
+    return {{"", {}, {Tensor::of({1e-4, -2e-9, 5e-10, 3e-11, 1e-12, -1e-13, 1e-14}, {7})}}};
+  }
+};
+
+struct Off : Tiny {
+  static Tensors backward(const Backward<Tensor, Args>& b) {
+    return {num::mul(b.dy(), each(b[0], [](auto x) { return std::abs(x) < 1e-3 ? 2.0001 * x : 2 * x; }))};
+  }
+};
+
+struct Logarithm : Square {
+  template <class S>
+  static Arrs<S> reference(const Arrs<S>& in, const Args&) {
+    return {map(in[0], [](S x) { return sc::log(x); })};
+  }
+  static Tensor forward(Saved& saved, const Tensors& in, const Args&) {
+    saved.keep_input(0, in[0]);
+    return each(in[0], [](auto x) { return std::log(x); });
+  }
+  static Tensors backward(const Backward<Tensor, Args>& b) { return {num::div(b.dy(), b[0])}; }
+  static std::vector<Sample<Args>> samples(Rng&) { return {{"outside", {}, {Tensor::of({1, -1.5, 2}, {3})}}}; }
+};
+
+bool says(const OpReport& r, std::string_view text) { return r.to_string().find(text) != std::string::npos; }
+
+}  // namespace
+
+TEST_CASE("an error away from the samples' points is found at moved points") {
+  const OpReport r = verify<ForgottenBranch>();
+  CHECK(r.wrong());
+  CHECK(says(r, "where every number times 4"));
+  CHECK(says(r, "declare the Domain of the input"));
+  CHECK(verify<Square>().passed());
+}
+
+TEST_CASE("a clamp on gradients, a skipped zero and a break are not linear in the cotangent") {
+  CHECK(says(verify<Clamped>(), "B(2^100 v)"));
+  CHECK(says(verify<Breaks>(), "B(part) + B(rest) = B(v)"));
+  const OpReport r = verify<ClampedDeclared>();
+  INFO(r.to_string());
+  CHECK(r.passed());
+  CHECK(r.na.at("linearity") == "gradients are clamped at 10,000");
+}
+
+TEST_CASE("a forward that is wrong in f32 alone is rejected, cancellation that right code has is not") {
+  CHECK(says(verify<Rough>(), "f32 forward = f64 forward"));
+}
+
+TEST_CASE("an input that moves the outputs needs a gradient, or a reason why it has none") {
+  CHECK(says(verify<Forgotten>(), "an input without a gradient does not move the outputs"));
+  CHECK(verify<ByConvention>().passed());
+}
+
+TEST_CASE("kinks: undeclared they are named, declared the convention is verified") {
+  const OpReport r = verify<Magnitude>();
+  CHECK_FALSE(r.wrong());
+  CHECK_FALSE(r.passed());
+  CHECK(says(r, "INCONCLUSIVE V3"));
+  CHECK(says(r, "the slope jumps"));
+  const OpReport declared = verify<MagnitudeDeclared>();
+  INFO(declared.to_string());
+  CHECK(declared.passed());
+  CHECK(verify<OtherConvention>().wrong());
+}
+
+TEST_CASE("straight-through: the function whose derivative the backward is by convention is verified") {
+  const OpReport r = verify<Round>();
+  INFO(r.to_string());
+  CHECK(r.passed());
+  CHECK(r.na.at("convention") == Round::convention);
+  CHECK(verify<Doubled>().wrong());
+}
+
+TEST_CASE("small gradients are compared at their own size, without a gap") {
+  CHECK(verify<Tiny>().passed());
+  CHECK(verify<Off>().wrong());
+}
+
+TEST_CASE("values that are not finite are named as what they are") {
+  const OpReport r = verify<Logarithm>();
+  CHECK_FALSE(r.wrong());
+  CHECK(says(r, "output 0 is nan at (1,) of (3,) at the point itself"));
+}
+
+TEST_CASE("a function that is no op climbs the ladder with the oracles that it has") {
+  auto given = [](double factor) {
+    return [factor](const Tensors& in) {
+      const Tensor x = in[0];
+      return Given::Result{{num::mul(x, num::mul(x, x))}, [x, factor](const Tensors& dy, const Need&) {
+                             return Tensors{num::scale(num::mul(dy[0], num::mul(x, x)), factor)};
+                           }};
+    };
+  };
+  Given f;
+  f.name = "cube";
+  f.inputs = {In{"x"}};
+  f.forward = given(3);
+  f.samples = [](Rng& r) {
+    return std::vector<Sample<NoArgs>>{{"(3, 4)", {}, {Tensor::randn({3, 4}, r, DType::f64)}}};
+  };
+  f.mutants = {{"factor 2", given(2)}};
+  const OpReport bare = verify(f);
+  INFO(bare.to_string());
+  CHECK(bare.passed());
+  CHECK(bare.count(Step::V1).comparisons == 0);
+  CHECK(bare.count(Step::V2).comparisons == 0);
+  CHECK(bare.count(Step::V3).comparisons > 0);
+  CHECK(bare.count(Step::V6).comparisons > 0);
+  f.reference = [](const Tensors& in) { return Tensors{num::mul(in[0], num::mul(in[0], in[0]))}; };
+  f.jvp = [](const Tensors& in, const Tensors& u) {
+    return Tensors{num::scale(num::mul(u[0], num::mul(in[0], in[0])), 3)};
+  };
+  const OpReport whole = verify(f);
+  INFO(whole.to_string());
+  CHECK(whole.passed());
+  CHECK(whole.count(Step::V1).comparisons > 0);
+  CHECK(whole.count(Step::V2).comparisons > 0);
+  f.forward = given(3.001);
+  CHECK(verify(f).wrong());
+  CHECK_THAT(verify(f).failures.at(0).rerun, Contains("the same call with {.seed = 1"));
+  f.name.clear();
+  CHECK_THROWS_WITH(verify(f), Contains("the function has no name"));
+}

@@ -26,8 +26,8 @@ constexpr int64_t kLeastRows = 24, kLeastCols = 32, kLeastDepth = 16, kPartDepth
 constexpr int64_t kSumGrain = int64_t{1} << 14;   // elements of C per chunk when parts are added
 constexpr int64_t kPackGrain = int64_t{1} << 16;  // elements of B per chunk when all of it is packed
 
-// OpenBLAS maps a buffer for each thread that multiplies, and where a limit on the address space refuses it one, it
-// asks again for ever.
+// OpenBLAS maps a buffer for each thread that multiplies; where a limit on the address space leaves no room for one, it
+// tries again without end.
 void check_room_for_buffers() {
   constexpr size_t kBuffer = size_t{128} << 20;  // of OpenBLAS on x86-64, elsewhere less
   rlimit limit{};

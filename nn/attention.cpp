@@ -174,7 +174,7 @@ AttentionTrace SelfAttention::trace(const Tensor& x_in, const AttentionInputs& m
     const Var z = m == 0 ? x : x - f, source = memory.defined() ? memory : args_.kv == Kv::residual ? z : x;
     const Var q = affine(z, r.w_q, r.b_q), k = affine(source, r.w_k, r.b_k), v = affine(source, r.w_v, r.b_v);
     const Var log_p = log_weights(q, k, r, valid);
-    // a row that sees no key has weights of its own making only here
+    // the softmax of a row that sees no key is uniform; the fused op gives such a row no weights
     const Var p = valid.defined() ? where(valid, exp(log_p), nothing) : exp(log_p);
     const Var entropy = -sum(p * log_p, {-1});
     const Var c = average(p, v);

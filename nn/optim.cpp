@@ -48,6 +48,8 @@ bool decay_matrices(const NamedParameter& parameter) { return parameter.var.rank
 Optimizer::Optimizer(NamedParameters parameters, std::vector<std::string> moments, double weight_decay,
                      const DecayRule& decays)
     : parameters_(std::move(parameters)), moment_names_(std::move(moments)) {
+  BG_CHECK(decays, "optimizer", "no rule for weight decay", "an empty function",
+           "decay_all, decay_matrices or another");
   std::set<const Storage*> seen;
   for (const NamedParameter& p : parameters_) {
     BG_CHECK(p.var.requires_grad() && p.var.is_leaf() && p.var.value().is_contiguous(), "optimizer",

@@ -238,6 +238,7 @@ TEST_CASE("Optimizer: impossible arguments") {
   CHECK_THROWS_AS(Adam(p, {.eps = 0}), UsageError);
   CHECK_THROWS_AS(Sgd(p, {.momentum = -0.1}), UsageError);
   CHECK_THROWS_AS(AdamW(p, {.weight_decay = -1}), UsageError);
+  CHECK_THROWS_WITH(AdamW(p, {.decays = {}}), Contains("no rule for weight decay: got an empty function"));
   Sgd sgd(p);
   CHECK_THROWS_WITH(sgd.step(std::nan("")), Contains("bad learning rate"));
   CHECK(sgd.steps() == 0);

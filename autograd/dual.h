@@ -1,5 +1,5 @@
 // Dual numbers: a value and its derivative along one direction. Running a formula on them gives the exact directional
-// derivative - the oracle that every hand-written backward is held against.
+// derivative - the oracle that every hand-written backward is compared with.
 #pragma once
 
 #include <cmath>

@@ -85,15 +85,16 @@ void check_place(const fs::path& path) {
            "give the name of a file");
 }
 
-// False, with errno set, when not all could be written.
-bool write_all(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t n = file_calls::write(fd, text.data(), text.size());
+// The bytes written: fewer than all, with errno set, where a write fails.
+std::size_t write_all(int fd, std::string_view text) {
+  std::size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t n = file_calls::write(fd, text.data() + done, text.size() - done);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return false;
-    text.remove_prefix(static_cast<std::size_t>(n));
+    if (n < 0) break;
+    done += static_cast<std::size_t>(n);
   }
-  return true;
+  return done;
 }
 
 int64_t size_of_open_file(int fd) {
@@ -152,7 +153,7 @@ void AtomicFile::commit() {
 }
 
 void AtomicFile::write_out(const char* data, std::size_t bytes) {
-  if (!write_all(fd_, {data, bytes})) fail_with_errno("write");
+  if (write_all(fd_, {data, bytes}) < bytes) fail_with_errno("write");
 }
 
 void AtomicFile::flush_buffer() {
@@ -198,8 +199,9 @@ void AppendFile::check() const {
 
 void AppendFile::append(std::string_view text) {
   check();
-  if (!write_all(fd_, text)) fail_to("write", path_, errno);
-  size_ += std::ssize(text);
+  const std::size_t written = write_all(fd_, text);
+  size_ += static_cast<int64_t>(written);
+  if (written < text.size()) fail_to("write", path_, errno);
 }
 
 void AppendFile::flush() {

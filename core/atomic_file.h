@@ -75,8 +75,8 @@ bool names_open_file(const std::filesystem::path& path, int fd);
 /// Replaces the content of `path` by `content`, all or nothing. Throws Error as AtomicFile does.
 void write_file_atomically(const std::filesystem::path& path, std::string_view content);
 
-/// Throws UsageError, with AtomicFile's reason, when `path` cannot be written: asked before long work whose result goes
-/// there.
+/// Throws UsageError, with AtomicFile's reason, when `path` cannot be written. Call it before long work whose result
+/// goes there.
 void check_writable(const std::filesystem::path& path);
 
 /// Makes `folder`, with its parents, unless it exists. Throws Error with the path and the system's reason; UsageError

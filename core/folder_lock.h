@@ -15,7 +15,7 @@ class FolderLock {
   FolderLock& operator=(const FolderLock&) = delete;
 
   /// Throws Error when the folder was removed, moved or replaced by another one: what is written under its path would
-  /// no longer be protected, and perhaps destroy another process's work. To be asked before each write.
+  /// no longer be protected, and perhaps destroy another process's work. Call it before each write.
   void check() const;
 
  private:

@@ -26,8 +26,8 @@ constexpr int64_t kLeastRows = 24, kLeastCols = 32, kLeastDepth = 16, kPartDepth
 constexpr int64_t kSumGrain = int64_t{1} << 14;   // elements of C per chunk when parts are added
 constexpr int64_t kPackGrain = int64_t{1} << 16;  // elements of B per chunk when all of it is packed
 
-// OpenBLAS maps a buffer for each thread that multiplies, and where a limit on the address space refuses it one, it
-// asks again for ever.
+// OpenBLAS maps a buffer for each thread that multiplies; where a limit on the address space leaves no room for one, it
+// tries again without end.
 void check_room_for_buffers() {
   constexpr size_t kBuffer = size_t{128} << 20;  // of OpenBLAS on x86-64, elsewhere less
   rlimit limit{};
@@ -153,13 +153,14 @@ bool worth_sharing(const Plan& plan, int64_t m, int64_t n, int64_t k) {
          kernels::packed_elements(k, n) * static_cast<int64_t>(sizeof(T)) <= kLargest;
 }
 
-// A float product adds up at most this many terms, blocks of them at a time; of a longer k, parts of this length are
-// added in double.
-constexpr int64_t kLongestSum = int64_t{1} << 16;
-
+// A float product adds up at most this many terms; of a longer k, parts of this length are added in double. Usually the
+// terms are added up in blocks of some hundreds, but those of few results one by one, by OpenBLAS's kernel for small
+// products.
 template <class T>
-bool too_long(int64_t k) {
-  return sizeof(T) == 4 && k > kLongestSum;
+int64_t longest_sum(int64_t m, int64_t n) {
+  constexpr int64_t kInBlocks = int64_t{1} << 16, kOneByOne = int64_t{1} << 10;
+  if (sizeof(T) == 8) return std::numeric_limits<int64_t>::max();
+  return multiply_adds(m, n, kInBlocks) < kSmallProduct ? kOneByOne : kInBlocks;
 }
 
 // c = beta c + bias + the sum of product(p, depth, part) over parts [p, p + depth) of k, each an (m, n) array.
@@ -168,8 +169,9 @@ void add_in_double(int64_t m, int64_t n, int64_t k, T beta, const T* bias, T* c,
   Tensor total = Tensor::zeros({m, n}, DType::f64), part = Tensor::empty({m, n}, dtype_of<T>);
   double* const sums = total.mutable_data<double>("gemm");
   T* const terms = part.mutable_data<T>("gemm");
-  for (int64_t p = 0; p < k; p += kLongestSum) {
-    product(p, std::min(kLongestSum, k - p), terms);
+  const int64_t longest = longest_sum<T>(m, n);
+  for (int64_t p = 0; p < k; p += longest) {
+    product(p, std::min(longest, k - p), terms);
     for (int64_t i = 0; i < m * n; ++i) sums[i] += terms[i];
   }
   for (int64_t i = 0; i < m; ++i)
@@ -189,7 +191,7 @@ void run(Trans ta, Trans tb, int64_t batch, int64_t m, int64_t n, int64_t k, T a
   check(ta, tb, m, n, k, lda, ldb, ldc);
   BG_CHECK(batch >= 0, "gemm", "negative batch", str(batch));
   if (batch == 0 || m == 0 || n == 0) return;
-  if (too_long<T>(k)) {
+  if (k > longest_sum<T>(m, n)) {
     for (int64_t item = 0; item < batch; ++item) {
       const T *ai = a + item * stride_a, *bi = b + item * stride_b;
       add_in_double<T>(m, n, k, beta, bias, c + item * stride_c, ldc, [&](int64_t p, int64_t depth, T* part) {
@@ -281,7 +283,7 @@ void gemm_serial(Trans ta, Trans tb, int64_t m, int64_t n, int64_t k, T alpha, c
                  int64_t ldb, T beta, T* c, int64_t ldc) {
   hold_to_one_thread();
   check(ta, tb, m, n, k, lda, ldb, ldc);
-  if (too_long<T>(k))
+  if (k > longest_sum<T>(m, n))
     return add_in_double<T>(m, n, k, beta, nullptr, c, ldc, [&](int64_t p, int64_t depth, T* part) {
       gemm_serial<T>(ta, tb, m, n, depth, alpha, a + (ta == Trans::yes ? p * lda : p), lda,
                      b + (tb == Trans::yes ? p : p * ldb), ldb, T(0), part, n);

@@ -7,8 +7,8 @@
 
 namespace bg {
 
-/// The square root of `squares`, a sum of squares in double. Where it left the range of normal numbers, `largest()` -
-/// the largest magnitude - and `scaled(s)` - the sum of squares of all numbers times s, a power of two - are asked for.
+/// The square root of `squares`, a sum of squares in double. Where it left the range of normal numbers, calls
+/// `largest()` for the largest magnitude and `scaled(s)` for the sum of squares of all numbers times s, a power of two.
 /// Infinite only when a number is, or when the norm itself is beyond double. NaN when a number is.
 template <class Largest, class Scaled>
 double norm_of_squares(double squares, Largest&& largest, Scaled&& scaled) {

@@ -51,8 +51,8 @@ MemoryStats memory_stats();
 void reset_peak_bytes();
 void release_cached_memory();
 
-/// For tests: while one lives, the n-th block asked for from now on (1 is the next, those from the cache count too) is
-/// refused as when memory has run out. One at a time.
+/// For tests: while one lives, the n-th allocation from now on (1 is the next, those from the cache count too) fails as
+/// when memory has run out. One at a time.
 class FailAllocation {
  public:
   explicit FailAllocation(int64_t n);

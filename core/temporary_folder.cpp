@@ -12,9 +12,9 @@ namespace bg {
 
 namespace fs = std::filesystem;
 
-TemporaryFolder::TemporaryFolder() {
+TemporaryFolder::TemporaryFolder(fs::path place) {
   std::error_code error;
-  const fs::path place = fs::temp_directory_path(error);
+  if (place.empty()) place = fs::temp_directory_path(error);
   std::string name = (place / "boostgrad-XXXXXX").string();
   if (!error && mkdtemp(name.data()) == nullptr) error.assign(errno, std::generic_category());
   BG_CHECK(!error, "file", "cannot make a temporary folder", error.message(), "a place to write",

@@ -7,8 +7,9 @@ namespace bg {
 
 class TemporaryFolder {
  public:
-  /// Made where the system keeps temporary files ($TMPDIR). Throws Error when that is no writable place.
-  TemporaryFolder();
+  /// Made in `place`; empty: where the system keeps temporary files ($TMPDIR). Throws Error when that is no writable
+  /// place.
+  explicit TemporaryFolder(std::filesystem::path place = {});
   ~TemporaryFolder();
   TemporaryFolder(const TemporaryFolder&) = delete;
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;

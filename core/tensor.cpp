@@ -56,10 +56,11 @@ std::optional<To> exact(From x) {
   }
 }
 
+// With as few digits as tell x from its neighbours.
 template <class T>
-std::string number_text(T x) {
+std::string shortest_text(T x) {
   if constexpr (std::is_same_v<T, BF16>) {
-    return number_text(f32_from_bf16(x));
+    return shortest_text(f32_from_bf16(x));
   } else if constexpr (std::is_integral_v<T>) {
     return std::to_string(x);
   } else {
@@ -107,7 +108,7 @@ T Scalar::as(std::string_view op) const {
   if constexpr (std::is_integral_v<T>) {
     const std::optional<int64_t> value = whole_ ? integer_ : exact<int64_t>(number_);
     BG_CHECK(value && std::in_range<T>(*value), op, "the dtype does not have this value",
-             whole_ ? std::to_string(integer_) : number_text(number_),
+             whole_ ? std::to_string(integer_) : shortest_text(number_),
              str("a whole number that ", dtype_of<T>, " has room for"));
     return static_cast<T>(*value);
   } else {
@@ -194,7 +195,7 @@ Tensor Tensor::rand(const Shape& shape, Rng& rng, double low, double high, DType
     const double width = high - low, bound = convert<double>(convert<T>(high));
     BG_CHECK(std::isfinite(bound) && std::isfinite(convert<double>(convert<T>(width))) &&
                  convert<double>(convert<T>(low)) < bound,
-             "rand", "no numbers to choose from", str("[", number_text(low), ", ", number_text(high), ") as ", dtype),
+             "rand", "no numbers to choose from", str("[", shortest_text(low), ", ", shortest_text(high), ") as ", dtype),
              "low < high, both and their difference finite");
     t = empty(shape, dtype);
     T* to = t.mutable_data<T>("rand");
@@ -234,7 +235,7 @@ template <class T>
 T Tensor::flat(int64_t i) const {
   return with_element(*this, i, [&](auto x) {
     const std::optional<T> value = exact<T>(x);
-    BG_CHECK(value, "tensor", str("a value has no exact ", dtype_of<T>), str(number_text(x), " in ", dtype_),
+    BG_CHECK(value, "tensor", str("a value has no exact ", dtype_of<T>), str(shortest_text(x), " in ", dtype_),
              str("one that ", dtype_of<T>, " has"), dtype_ == DType::i64 ? "item<int64_t>()" : "item()");
     return *value;
   });
@@ -278,7 +279,7 @@ template std::vector<int32_t> Tensor::to_vector() const;
 template std::vector<int64_t> Tensor::to_vector() const;
 
 std::string Tensor::element_text(int64_t i) const {
-  return with_element(*this, i, [](auto x) { return number_text(x); });
+  return with_element(*this, i, [](auto x) { return shortest_text(x); });
 }
 
 std::string Tensor::to_string() const {
@@ -419,7 +420,7 @@ void check_fits(const Tensor& src, std::string_view writer) {
   walk<1>(src.shape(), {src.strides()}, [&](auto at, int64_t n, auto step) {
     for (int64_t i = 0; i < n; ++i) {
       const From x = from[at[0] + i * step[0]];
-      BG_CHECK(fits<To>(x), writer, str("a value does not fit ", dtype_of<To>), number_text(x),
+      BG_CHECK(fits<To>(x), writer, str("a value does not fit ", dtype_of<To>), shortest_text(x),
                str(std::numeric_limits<To>::min(), " to ", std::numeric_limits<To>::max()));
     }
   });

@@ -24,7 +24,7 @@ class Scalar {
       : whole_(std::is_integral_v<V>),
         integer_(whole_ ? static_cast<int64_t>(value) : 0),
         number_(whole_ ? 0 : static_cast<double>(value)) {
-    if constexpr (std::is_integral_v<V>)
+    if constexpr (std::is_unsigned_v<V> && sizeof(V) == sizeof(int64_t))
       BG_CHECK(std::in_range<int64_t>(value), "tensor", "number too large", str(value), "at most 2^63 - 1");
   }
 

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "core/norm.h"
 #include "core/parallel.h"
@@ -34,20 +36,21 @@ std::vector<int64_t> sample(int64_t n, int64_t count, Rng rng) {
   return all;
 }
 
-double correlation(const Values& a, const Values& b) {
-  const double n = static_cast<double>(a.size());
-  const double mean_a = std::accumulate(a.begin(), a.end(), 0.0) / n,
-               mean_b = std::accumulate(b.begin(), b.end(), 0.0) / n;
-  double ab = 0, aa = 0, bb = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    ab += (a[i] - mean_a) * (b[i] - mean_b);
-    aa += (a[i] - mean_a) * (a[i] - mean_a);
-    bb += (b[i] - mean_b) * (b[i] - mean_b);
-  }
+// x without its mean and with length 1; empty when it is constant up to rounding.
+Values standardised(Values x) {
   constexpr double kConstant = 1e-12;  // relative spread that is rounding
-  if (aa <= n * std::pow(kConstant * mean_a, 2) || bb <= n * std::pow(kConstant * mean_b, 2))
-    return std::numeric_limits<double>::quiet_NaN();
-  return ab / std::sqrt(aa * bb);
+  const double n = static_cast<double>(x.size()), mean = std::accumulate(x.begin(), x.end(), 0.0) / n;
+  for (double& v : x) v -= mean;
+  const double size = norm2(x);
+  if (size <= kConstant * std::sqrt(n) * std::abs(mean)) return {};
+  for (double& v : x) v /= size;
+  return x;
+}
+
+double correlation(const Values& a, const Values& b) {
+  const Values x = standardised(a), y = standardised(b);
+  if (x.empty() || y.empty()) return std::numeric_limits<double>::quiet_NaN();
+  return std::inner_product(x.begin(), x.end(), y.begin(), 0.0);
 }
 
 std::vector<OpennessBin> binned(const Values& entropy, const Values& openness) {

@@ -23,8 +23,10 @@ namespace {
 // A file in memory, which no full or strangely named folder can harm.
 class MemoryFile {
  public:
-  explicit MemoryFile(std::string_view content = {}) : fd_(memfd_create("boostgrad", MFD_CLOEXEC)) {
+  MemoryFile() : fd_(memfd_create("boostgrad", MFD_CLOEXEC)) {
     if (fd_ < 0) fail_with_errno();
+  }
+  explicit MemoryFile(std::string_view content) : MemoryFile() {  // from here on the destructor closes what fails
     while (!content.empty()) {
       const ssize_t n = write(fd_, content.data(), content.size());
       if (n < 0 && errno == EINTR) continue;

@@ -14,7 +14,7 @@ std::string gnuplot_string(const std::string& text);
 /// installed (naming the package), refuses the program or gives less than a whole SVG.
 std::string gnuplot(const std::string& program);
 
-/// Throws as gnuplot() does where it is not installed: to be asked before long work, not after it.
+/// Throws as gnuplot() does where it is not installed: to be called before long work, not after it.
 void require_gnuplot();
 
 /// An SVG of gnuplot's as a part of an HTML page: small, in the page's own ink and without colours of its own for text,

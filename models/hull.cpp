@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "core/error.h"
+#include "core/norm.h"
 
 namespace bg {
 namespace {
@@ -29,7 +30,7 @@ struct Corners {
 Corners seen_from(std::span<const double> point, std::span<const double> corners) {
   Corners c{point.size(), corners.size() / point.size(), 0, Vector(corners.begin(), corners.end())};
   for (size_t i = 0; i < c.data.size(); ++i) c.data[i] -= point[i % c.d];
-  for (size_t j = 0; j < c.n; ++j) c.scale = std::max(c.scale, std::sqrt(dot(c[j], c[j])));
+  for (size_t j = 0; j < c.n; ++j) c.scale = std::max(c.scale, norm2(c[j]));
   if (c.scale > 0)
     for (double& x : c.data) x /= c.scale;
   return c;

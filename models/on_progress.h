@@ -7,7 +7,7 @@
 
 namespace bg {
 
-/// Called now and then, on the thread that asked for the work: what is being done, and the share of it that is done, 0
+/// Called now and then, on the thread that started the work: what is being done, and the share of it that is done, 0
 /// to 1. It may throw to end the work. Empty: nobody wants to know.
 using OnProgress = std::function<void(std::string_view what, double share)>;
 

@@ -178,9 +178,8 @@ void try_to_write(const fs::path& folder, const RunResults& results) {
 }
 
 // Words and bytes of an older build's results, which are of the whole text, counted again from text and tokenizer.
-RunResults recounted(const RunLog& log, const std::string& data) {
+RunResults recounted(const RunLog& log, const Corpus& corpus) {
   RunResults r = *log.results;
-  const Corpus corpus = corpus_of(log, data);
   const std::unique_ptr<Tokenizer> tokenizer = run_tokenizer(log.folder);
   const auto count = [&](Evaluation& e, std::string_view text) {
     Evaluation counts = count_evaluated(TokenStream(text, *tokenizer), *tokenizer, text, log.options);
@@ -201,8 +200,11 @@ RunResults complete_results(const fs::path& folder, const std::string& data, con
   const RunLog log = read_run_log(folder);
   if (log.results) {
     if (log.results->counted()) return *log.results;
+    std::optional<Corpus> corpus;
+    if (!data.empty()) corpus = corpus_of(log, data);
     try {
-      const RunResults r = recounted(log, data);
+      if (!corpus) corpus = corpus_of(log, {});
+      const RunResults r = recounted(log, *corpus);
       try_to_write(folder, r);
       return r;
     } catch (const Error&) {  // without text or tokenizer: losses, and no words and bytes

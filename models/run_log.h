@@ -70,8 +70,9 @@ void write_results(const std::filesystem::path& folder, const RunResults& result
 /// The results of a finished run; where results.json is missing, because an older build trained the run, they are found
 /// from curve, weights and text, and written where the folder allows it. Where it has no counts that are of use, words
 /// and bytes are counted again if text and tokenizer are there, and stay unknown if not. `data` is where the text lies
-/// now; empty: where it was. Throws Error when the run is not finished, or when it has no results, and weights or text
-/// are not there or not those of the run; Interrupted when `stop` ends its evaluation.
+/// now; empty: where it was. Throws Error when the run is not finished, when a text is needed and `data` is not that of
+/// the run, or when it has no results, and weights or text are not there or not those of the run; Interrupted when
+/// `stop` ends its evaluation.
 RunResults complete_results(const std::filesystem::path& folder, const std::string& data = {},
                             const ShouldStop& stop = {});
 

@@ -266,9 +266,12 @@ std::unique_ptr<Tokenizer> shared_tokenizer(const StudyOptions& o, const Corpus&
       if (!same_text(log.text, facts) || log.options.tokenizer != o.train.tokenizer) continue;  // is refused later
       tokenizer = Tokenizer::load(run / "tokenizer.json");
       make_folders(shared / "cache");
-      for (const fs::path& file : list_folder(run / "cache"))  // without a cache it is made
-        if (file.extension() == ".tokens")
-          write_file_atomically(shared / "cache" / file.filename(), read_file(file, FileKind::data));
+      try {
+        for (const fs::path& file : list_folder(run / "cache"))
+          if (file.extension() == ".tokens")
+            write_file_atomically(shared / "cache" / file.filename(), read_file(file, FileKind::data));
+      } catch (const UnreadableFile&) {  // without a cache it is made
+      }
     }
   if (!tokenizer) {
     progress.say(str("tokenizer ", o.train.tokenizer, " of ", corpus.train.size(), " bytes"));
@@ -281,7 +284,7 @@ std::unique_ptr<Tokenizer> shared_tokenizer(const StudyOptions& o, const Corpus&
 
 std::vector<Planned> plan(const StudyOptions& o, const json& text, int64_t vocab, const TrainProgress& progress) {
   std::map<fs::path, RunLog> logs;
-  CommonOptions common;  // with the runs that are there but not asked for, too: they are rows of the same table
+  CommonOptions common;  // with the runs that are there but not to be trained, too: they are rows of the same table
   for (const RunName& n : find_runs(o.out)) {
     RunLog log = read_run_log(o.out / run_name(n.model, n.seed));
     common.add(n, log.options, log.text);
@@ -497,7 +500,7 @@ std::optional<Spread> difference(const StudyRow& row, const StudyRow& other, boo
   return v.empty() ? std::nullopt : std::optional(Spread(v));
 }
 
-// Where some of the row's seeds have nothing to be held against, the difference is not of all runs beside it.
+// Where some of the row's seeds have no run to compare with, the difference is not of all runs beside it.
 std::string difference_text(const StudyRow& row, const std::optional<Spread>& difference) {
   const std::string text = spread_text(difference, 2, true);
   if (!difference || difference->count() == static_cast<int64_t>(row.runs.size())) return text;
@@ -618,10 +621,10 @@ Study read_study(const fs::path& out, const std::vector<std::string>& given_mode
                  const std::vector<uint64_t>& given_seeds, const std::string& data) {
   std::vector<std::string> models = given_models;
   std::vector<uint64_t> seeds = given_seeds;
-  const bool asked = !models.empty();
+  const bool named = !models.empty();
   check_lists(models, seeds);
   for (const RunName& n : find_runs(out)) {  // models each once, in order
-    if (!asked && (models.empty() || models.back() != n.model)) models.push_back(n.model);
+    if (!named && (models.empty() || models.back() != n.model)) models.push_back(n.model);
     if (given_seeds.empty()) seeds.push_back(n.seed);
   }
   std::sort(seeds.begin(), seeds.end());
@@ -636,7 +639,7 @@ Study read_study(const fs::path& out, const std::vector<std::string>& given_mode
     for (const uint64_t seed : seeds) {
       const std::string folder = run_name(name, seed);
       if (!is_run(out / folder)) {
-        if (asked) study.unfinished.push_back(folder + " (not begun)");
+        if (named) study.unfinished.push_back(folder + " (not begun)");
         continue;
       }
       RunLog log = read_run_log(out / folder);

@@ -25,7 +25,7 @@ constexpr const char* kStudyModelForms =
 /// the name. Throws UsageError for any other name.
 TransformerConfig study_model(const std::string& name, const TransformerConfig& base);
 
-/// The paper's rule for a standard model to hold against a boosted one: the smallest width from the boosted model's on,
+/// The paper's rule for a standard model to compare with a boosted one: the smallest width from the boosted model's on,
 /// in steps of 4 and a multiple of the heads, with which the standard model has at least as many parameters.
 int64_t wider_width(const TransformerConfig& boosted);
 
@@ -74,7 +74,7 @@ struct Study {
   int64_t batch_size = 0;
   int threads = 0;  ///< with which the times were measured
 
-  /// The row that `row` is held against: the standard model with the same place of the norm; null without one.
+  /// The row that `row` is compared with: the standard model with the same place of the norm; null without one.
   const StudyRow* baseline(const StudyRow& row) const;
   /// Whether every run has a test perplexity.
   bool has_test() const;

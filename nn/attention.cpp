@@ -1,6 +1,8 @@
 #include "nn/attention.h"
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "autograd/ops/linear.h"
 #include "autograd/ops/reduce.h"
@@ -174,7 +176,7 @@ AttentionTrace SelfAttention::trace(const Tensor& x_in, const AttentionInputs& m
     const Var z = m == 0 ? x : x - f, source = memory.defined() ? memory : args_.kv == Kv::residual ? z : x;
     const Var q = affine(z, r.w_q, r.b_q), k = affine(source, r.w_k, r.b_k), v = affine(source, r.w_v, r.b_v);
     const Var log_p = log_weights(q, k, r, valid);
-    // a row that sees no key has weights of its own making only here
+    // the softmax of a row that sees no key is uniform; the fused op gives such a row no weights
     const Var p = valid.defined() ? where(valid, exp(log_p), nothing) : exp(log_p);
     const Var entropy = -sum(p * log_p, {-1});
     const Var c = average(p, v);
@@ -204,6 +206,16 @@ AttentionCache SelfAttention::make_cache(int64_t capacity) const {
   return cache;
 }
 
+namespace {
+
+// The learned scale as forward() computes it. Where it vanishes, the least number does the same to the logits: in
+// AttentionArgs, 0 means the default.
+double scale_of(const Var& log_scale) {
+  return std::max(std::exp(log_scale.item()), std::numeric_limits<double>::denorm_min());
+}
+
+}  // namespace
+
 Tensor SelfAttention::extend(const Tensor& x_new, AttentionCache& cache) const {
   const Scope here = enter();
   const NoGrad off;
@@ -221,7 +233,7 @@ Tensor SelfAttention::extend(const Tensor& x_new, AttentionCache& cache) const {
     AttentionArgs args;
     args.heads = args_.heads;
     args.causal = true;
-    if (r.log_scale >= 0) args.scale = std::exp(parameter(r.log_scale).item());
+    if (r.log_scale >= 0) args.scale = scale_of(parameter(r.log_scale));
     args.entropy = entropy;
     return apply<Attention>(args, {q, Var(keys.slice(1, 0, end)), Var(values.slice(1, 0, end))});
   };

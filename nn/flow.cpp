@@ -18,7 +18,10 @@ double norm_of(const Tensor& t) {
   if (t.numel() == 0) return 0;
   return norm_of_squares(
       num::dot(t, t), [&] { return num::first_non_finite(t) < 0 ? num::max_abs(t) : num::dot(t, t); },
-      [&](double s) { return num::dot(num::scale(t, s), num::scale(t, s)); });
+      [&](double s) {
+        const Tensor scaled = num::scale(t, s);
+        return num::dot(scaled, scaled);
+      });
 }
 double rms(const Tensor& t) { return t.numel() == 0 ? 0 : norm_of(t) / std::sqrt(static_cast<double>(t.numel())); }
 

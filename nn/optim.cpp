@@ -48,6 +48,8 @@ bool decay_matrices(const NamedParameter& parameter) { return parameter.var.rank
 Optimizer::Optimizer(NamedParameters parameters, std::vector<std::string> moments, double weight_decay,
                      const DecayRule& decays)
     : parameters_(std::move(parameters)), moment_names_(std::move(moments)) {
+  BG_CHECK(decays, "optimizer", "no rule for weight decay", "an empty function",
+           "decay_all, decay_matrices or another");
   std::set<const Storage*> seen;
   for (const NamedParameter& p : parameters_) {
     BG_CHECK(p.var.requires_grad() && p.var.is_leaf() && p.var.value().is_contiguous(), "optimizer",
@@ -131,7 +133,7 @@ void Optimizer::load_state_dict(const StateDict& given, std::string_view who) {
   const StateDict own = state_dict();
   check_state_fits(own, state, who);
   auto count = [&](const std::string& key) {
-    const auto n = static_cast<int64_t>(state.at(key).item());
+    const auto n = state.at(key).item<int64_t>();
     BG_CHECK(n >= 0, who, str("bad count ", key), str(n), "0 or more");
     return n;
   };
@@ -200,12 +202,13 @@ void check_finite(const NamedParameter& p) {
            "AnomalyMode to find the op that made it");
 }
 
-// A factor below the normal numbers of its dtype would lose digits: it is applied in two steps.
-Tensor shrunk(const Tensor& g, double factor) {
+// g max_norm / norm. A factor below the normal numbers of its dtype would lose digits: it is applied in two steps.
+Tensor shrunk(const Tensor& g, double max_norm, double norm) {
+  const double factor = max_norm / norm;
   const double least =
       g.dtype() == DType::f32 ? double{std::numeric_limits<float>::min()} : std::numeric_limits<double>::min();
   if (factor >= least) return num::scale(g, factor);
-  const double root = std::sqrt(factor);
+  const double root = std::sqrt(max_norm) / std::sqrt(norm);
   return num::scale(num::scale(g, root), root);
 }
 
@@ -243,7 +246,7 @@ double clip_grad_norm(const NamedParameters& parameters, double max_norm) {
   if (norm <= max_norm) return norm;
   Tensors scaled;  // all before the first is replaced: memory may run out
   for (const NamedParameter& p : parameters)
-    scaled.push_back(p.var.grad().defined() ? shrunk(p.var.grad(), max_norm / norm) : Tensor());
+    scaled.push_back(p.var.grad().defined() ? shrunk(p.var.grad(), max_norm, norm) : Tensor());
   for (size_t i = 0; i < parameters.size(); ++i) {
     Var var = parameters[i].var;
     if (scaled[i].defined()) var.set_grad(std::move(scaled[i]));

@@ -11,7 +11,8 @@
 
 namespace bg {
 
-/// Which parameters weight decay shrinks: a parameter either has all of it or none.
+/// Which parameters weight decay shrinks: a parameter either has all of it or none. An optimizer throws on an empty
+/// one.
 using DecayRule = std::function<bool(const NamedParameter&)>;
 /// Every parameter, as PyTorch does without parameter groups.
 bool decay_all(const NamedParameter& parameter);

@@ -170,10 +170,9 @@ uint64_t JsonFields::whole_unsigned(const char* name) const {
   return value.get<uint64_t>();
 }
 
-double JsonFields::number(const char* name, double least, double most) const {
+double JsonFields::number(const char* name, double least) const {
   const json& value = at(name);
-  const bool good = value.is_number() && value.get<double>() >= least && value.get<double>() <= most;
-  if (!good)
+  if (!value.is_number() || !(value.get<double>() >= least))
     refuse(name, least == std::numeric_limits<double>::lowest() ? "a number" : str("a number, at least ", least));
   return value.get<double>();
 }

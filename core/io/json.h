@@ -50,8 +50,7 @@ class JsonFields {
   int64_t whole(const char* name, int64_t least = std::numeric_limits<int64_t>::min(),
                 int64_t most = std::numeric_limits<int64_t>::max()) const;
   uint64_t whole_unsigned(const char* name) const;
-  double number(const char* name, double least = std::numeric_limits<double>::lowest(),
-                double most = std::numeric_limits<double>::max()) const;
+  double number(const char* name, double least = std::numeric_limits<double>::lowest()) const;
   bool flag(const char* name) const;
   const std::string& text(const char* name) const;
   /// A text that should be one of a few words, for the parser of these: any other comes printable and cut, as in_quotes

@@ -222,14 +222,32 @@ HWY_INLINE hn::Vec<D> affine(D d, L lanes, hn::Vec<D> h, const hn::TFromD<D>* ga
   return h;
 }
 
-// 1 / sqrt(mean((x - mean)^2) + eps) of a row whose squares overflow T, from the row scaled by its largest deviation.
-// NaN when that is not finite.
 template <class T>
-T scaled_rstd(const T* x, T mean, T eps, int64_t n) {
-  T top = 0, squares = 0;
-  for (int64_t i = 0; i < n; ++i) top = std::max(top, std::abs(x[i] - mean));
-  for (int64_t i = 0; i < n; ++i) squares += (x[i] - mean) / top * ((x[i] - mean) / top);
-  return 1 / (top * std::sqrt(squares / static_cast<T>(n) + eps / top / top));
+struct Moments {
+  T mean, rstd;
+};
+
+// The mean (0 unless centred) and 1 / sqrt(mean((x - mean)^2) + eps) of a row whose sum or squares overflow T, from the
+// row scaled by a power of two. NaN when the row is not finite.
+template <class T>
+Moments<T> scaled_moments(bool centred, const T* x, T eps, int64_t n) {
+  T top = 0;
+  for (int64_t i = 0; i < n; ++i) top = std::max(top, std::abs(x[i]));
+  if (std::isinf(top)) return {std::numeric_limits<T>::quiet_NaN(), std::numeric_limits<T>::quiet_NaN()};
+  int exponent = 0;
+  std::frexp(top, &exponent);
+  const double scale = std::ldexp(1.0, -exponent);
+  double rough = 0, first = 0, square = 0;
+  if (centred)
+    for (int64_t i = 0; i < n; ++i) rough += x[i] * scale / static_cast<double>(n);
+  for (int64_t i = 0; i < n; ++i) {
+    const double deviation = x[i] * scale - rough;
+    first += deviation, square += deviation * deviation;
+  }
+  const double slip = centred ? first / static_cast<double>(n) : 0;
+  const double variance = square / static_cast<double>(n) - slip * slip;
+  const double deviation = std::sqrt(std::max(variance, 0.0)) / scale;
+  return {static_cast<T>((rough + slip) / scale), static_cast<T>(1 / std::hypot(deviation, std::sqrt(eps)))};
 }
 
 template <class T>
@@ -247,13 +265,11 @@ void layer_norm_forward(const T* x, const T* gamma, const T* beta, T eps, T* y, 
       squares = hn::MulAdd(deviation, deviation, squares);
     });
     const T slip = first / static_cast<T>(n);
-    const T variance = square / static_cast<T>(n) - slip * slip;
-    mean[r] = rough + slip;
-    const T scale = std::isinf(square)
-                        ? scaled_rstd(x, mean[r], eps, n)
-                        : 1 / std::sqrt(std::max(variance, T(0)) + eps);  // rounding may leave a constant row below 0
-    rstd[r] = scale;
-    const auto m = hn::Set(d, mean[r]), s = hn::Set(d, scale);
+    const T variance = std::max(square / static_cast<T>(n) - slip * slip, T(0));  // rounding may leave it below 0
+    const Moments<T> moments = std::isfinite(square) ? Moments<T>{rough + slip, 1 / std::sqrt(variance + eps)}
+                                                     : scaled_moments(true, x, eps, n);
+    mean[r] = moments.mean, rstd[r] = moments.rstd;
+    const auto m = hn::Set(d, moments.mean), s = hn::Set(d, moments.rstd);
     for_vectors_into(d, y, n, streamed, [&](int64_t i, auto lanes) BG_LANES {
       const auto h = hn::Mul(hn::Sub(lanes.load(d, x + i), m), s);
       lanes.store(d, affine(d, lanes, h, gamma, beta, i), y + i);
@@ -270,7 +286,7 @@ void rms_norm_forward(const T* x, const T* gamma, T eps, T* y, T* rstd, int64_t 
       squares = hn::MulAdd(v, v, squares);
     });
     const T mean_square = square / static_cast<T>(n);
-    rstd[r] = std::isinf(mean_square) ? scaled_rstd(x, T(0), eps, n) : 1 / std::sqrt(mean_square + eps);
+    rstd[r] = std::isfinite(mean_square) ? 1 / std::sqrt(mean_square + eps) : scaled_moments(false, x, eps, n).rstd;
     const auto s = hn::Set(d, rstd[r]);
     for_vectors_into(d, y, n, streamed, [&](int64_t i, auto lanes) BG_LANES {
       lanes.store(d, affine(d, lanes, hn::Mul(lanes.load(d, x + i), s), gamma, static_cast<const T*>(nullptr), i),
@@ -286,9 +302,11 @@ void norm_backward(bool centred, const T* x, const T* gamma, const T* mean, cons
                    T* dgamma, T* dbeta, int64_t rows, int64_t n, bool streamed) {
   const hn::ScalableTag<T> d;
   for (int64_t r = 0; r < rows; ++r, x += n, dy += n) {
-    const auto m = hn::Set(d, centred ? mean[r] : T(0)), s = hn::Set(d, rstd[r]);
+    const T centre = centred ? mean[r] : T(0);
+    const auto m = hn::Set(d, centre), s = hn::Set(d, rstd[r]);
     const auto [g_sum, gh_sum] = row_sums(d, n, [&](int64_t i, auto lanes, auto& g_sums, auto& gh_sums) BG_LANES {
-      const auto h = hn::Mul(hn::Sub(lanes.load(d, x + i), m), s), t = lanes.load(d, dy + i);
+      // beyond the row h is 0: that of an x of 0 may be infinite
+      const auto h = hn::Mul(hn::Sub(lanes.load(d, x + i, centre), m), s), t = lanes.load(d, dy + i);
       const auto g = gamma != nullptr ? hn::Mul(t, lanes.load(d, gamma + i)) : t;
       g_sums = hn::Add(g_sums, g);
       gh_sums = hn::MulAdd(g, h, gh_sums);

@@ -74,7 +74,7 @@ int run_lm(const LmFlags& f) {
   std::error_code ignored;
   if (f.table_only && !std::filesystem::is_directory(f.out, ignored))
     fail<UsageError>("study", "no such folder", str("'", f.out, "'"), "the --out of a study");
-  StudyTiming::load(f.out);  // is it whole? Asked before the work
+  StudyTiming::load(f.out);  // a damaged one is refused before the work, not after it
   const TrainProgress progress = terminal_progress();
   if (!f.table_only) {
     StudyOptions o;

@@ -177,7 +177,8 @@ void check_no_option_as_value(int argc, char** argv, const CLI::App& app) {
     const auto named = command->get_subcommands([&](const CLI::App* sub) { return sub->get_name() == word; });
     if (!named.empty()) command = named[0];
     const CLI::Option* option = command->get_option_no_throw(word);
-    if (!option || word[0] != '-' || is_flag(*option) || !next.starts_with("--") || next == "--") continue;
+    if (!option || word[0] != '-' || is_flag(*option) || !next.starts_with("--")) continue;
+    if (!command->get_option_no_throw(next.substr(0, next.find('=')))) continue;  // such as a text: --prompt "--- a/x"
     fail<UsageError>(command->get_name(), "no value for " + word, str("'", next, "'"), expected_value(*option),
                      str(word, "=", next, " where that is the value meant"));
   }

@@ -26,7 +26,7 @@ void prepare_process() {
 namespace {
 
 // OpenBLAS starts a thread for each core when it is loaded, and each of them maps 128 MiB at once. Where a limit on the
-// address space (ulimit -v) refuses that, it asks again for ever: even --version would not end. Boostgrad uses BLAS
+// address space (ulimit -v) refuses that, it tries again for ever: even --version would not end. Boostgrad uses BLAS
 // with one thread, but says so too late for that, so under such a limit the program starts itself again with the
 // variable that OpenBLAS reads. The functions of .preinit_array run before the libraries' own, and the environment is
 // not yet setenv()'s to change.

@@ -62,10 +62,13 @@ void end_gently(int number) {
   errno = saved;
 }
 
-// Nothing has asked `stop` since the signal came.
+// Nothing has called `stop` since the signal came. What is going on may be anything but a step: text or tokenizer are
+// read, results are computed, a plot is drawn.
 void end_at_once(int) {
   if (g_training) return;
-  print_from_handler("boostgrad: [train] interrupted before the first step was done.\n");
+  print_from_handler(
+      "boostgrad: [signal] interrupted while nothing was trained: what was saved before is kept. Try: the same command "
+      "again.\n");
   _exit(interrupted_code());
 }
 
@@ -150,6 +153,9 @@ TrainProgress terminal_progress() {
 
 int interrupted_code() { return 128 + g_signal; }
 
-void end_progress_line() { ProgressLine().end(); }
+void end_progress_line() {
+  g_training = 0;
+  ProgressLine().end();
+}
 
 }  // namespace bg

@@ -1,5 +1,5 @@
 // Tutorial 1: the chain rule by machine. y = tanh(w x + b)^2 for three numbers, its gradient, and the gradient's
-// gradient; each held against the formula worked out on paper.
+// gradient; each compared with the formula worked out on paper.
 #include <cmath>
 #include <cstdio>
 

@@ -210,12 +210,21 @@ TEST_CASE("row ops give the same bits on 1, 2 and 4 threads") {
 }
 
 TEST_CASE("linear_cross_entropy: so many chunks that their gradients are added in double") {
-  // Chunks of 128 rows, 64 of them a sum: 70 are one sum and a rest. All logits are 0, so every probability is 2^-16.
-  const int64_t rows = 70 * 128 - 3, classes = int64_t{1} << 16;
-  const Var h(Tensor::full({rows, 1}, 0.1)), w(Tensor::zeros({classes, 1}), true);
-  const Tensor targets = Tensor::full({rows}, 5, DType::i64);
-  const Tensor g = grad({linear_cross_entropy(h, w, targets)}, {w})[0].value();
-  const double each = 0.1f / 65536.0, tolerance = 256 * 0x1p-24;
-  for (const int64_t c : {int64_t{0}, int64_t{4}, classes - 1}) CHECK(close(g.flat(c), each, tolerance));
-  CHECK(close(g.flat(5), each - 0.1f, tolerance));
+  // Chunks of 128 rows, 64 of them a sum. All logits are 0, so every probability is 2^-16. One row counts in the last
+  // chunk of the first sum and one in each chunk of the second, of terms so small that a float sum would drop each.
+  const int64_t chunk = 128, chunks = 128, classes = int64_t{1} << 16;
+  const double small = 0.98 * 0x1p-25;
+  std::vector<float> h(chunks * chunk);
+  std::vector<int64_t> targets(h.size(), -100);
+  for (int64_t c = chunks / 2 - 1; c < chunks; ++c) {
+    h[c * chunk] = static_cast<float>(c < chunks / 2 ? 1 : small);
+    targets[c * chunk] = 5;
+  }
+  const Var w(Tensor::zeros({classes, 1}), true);
+  const Var loss =
+      linear_cross_entropy(Var(Tensor::of<float>(h, {chunks * chunk, 1})), w, ids(targets, {chunks * chunk}));
+  const Tensor g = grad({loss}, {w})[0].value();
+  const double sum = (1 + chunks / 2 * small) / (chunks / 2 + 1), tolerance = 8 * 0x1p-24;
+  for (const int64_t c : {int64_t{0}, int64_t{4}, classes - 1}) CHECK(close(g.flat(c), sum / 65536.0, tolerance));
+  CHECK(close(g.flat(5), sum / 65536.0 - sum, tolerance));
 }

@@ -244,10 +244,10 @@ TEST_CASE("slices, places and pads of sizes and steps that no tensor has") {
 }
 
 TEST_CASE("gradients of very many rows that meet in one element keep their digits") {
-  const int64_t rows = int64_t{1} << 25;
+  const int64_t rows = (int64_t{1} << 24) + (int64_t{1} << 20);
   const Var w(Tensor::scalar(1).reshape({1}), true);
   sum(gather(w, 0, Tensor::zeros({rows}, DType::i64))).backward();
-  CHECK(w.grad().item() == 33554432);  // a running float stays at 2^24
+  CHECK(w.grad().item() == 17825792);  // a running float stays at 2^24
 
   // 0.1 a hundred thousand times, in the two forms of an index.
   const int64_t few = 100000;

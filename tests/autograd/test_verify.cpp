@@ -660,7 +660,7 @@ TEST_CASE("[R4] [R16] [R18] [R20] every op passes, and something was looked at i
   CHECK(samples >= 3 * static_cast<int64_t>(AllOps::size));
   CHECK(comparisons >= 100 * static_cast<int64_t>(AllOps::size));
   CHECK(mutants >= 10 * static_cast<int64_t>(AllOps::size));
-  // primitive ops have no second formula to be held against; any other op needs one
+  // primitive ops have no second formula to be compared with; any other op needs one
   const std::set<std::string> primitives = [] {
     std::set<std::string> names;
     for (const verifier::Entry& e : verifier::all_entries())

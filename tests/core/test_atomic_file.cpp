@@ -18,6 +18,7 @@
 #include "core/io/safetensors.h"
 #include "core/temporary_folder.h"
 #include "tests/catch.h"
+#include "tests/file_size_limit.h"
 
 namespace fs = std::filesystem;
 
@@ -179,6 +180,18 @@ TEST_CASE("append file: pieces at the end, and none once it was removed, moved o
   CHECK(content(folder.path / "old") == "one\ntwo\n");
   CHECK(contains(message_of([&] { bg::AppendFile log("/dev/full"); }), "not a regular file"));
   CHECK(contains(message_of([&] { bg::AppendFile log(folder.path / "none" / "log"); }), "No such file"));
+}
+
+TEST_CASE("append file: after a write that failed in its midst, the next one goes on where it ended") {
+  Folder folder;
+  const fs::path path = folder.path / "log";
+  bg::AppendFile log(path);
+  {
+    const bg::test::FileSizeLimit limit(6);
+    CHECK(contains(message_of([&] { log.append("one\ntwo\n"); }), "File too large"));
+  }
+  log.append("\nthree\n");
+  CHECK(content(path) == "one\ntw\nthree\n");
 }
 
 TEST_CASE("make_folders: with parents, and what is in the way by name") {

@@ -103,7 +103,7 @@ TEST_CASE("json: whole numbers are whole and within their bounds") {
   CHECK(f.whole_unsigned("seed") == std::numeric_limits<uint64_t>::max());
   CHECK(JsonFields(json{{"a", 5}}, "test", "x").whole_unsigned("a") == 5);
   CHECK_THROWS_WITH(f.whole_unsigned("negative"), Contains("from 0 to 2^64 - 1"));
-  CHECK(f.number("x", 0, 1) == 0.25);
+  CHECK(f.number("x", 0) == 0.25);
   CHECK(f.number("n") == 97);
   CHECK_THROWS_WITH(f.number("negative", 0), "[test] bad negative: got -1, expected a number, at least 0.");
   CHECK_THROWS_WITH(f.number("text"), Contains("expected a number"));

@@ -261,6 +261,37 @@ TEST_CASE("Norms of rows whose squares overflow are those of the same row at ano
   check(1e200);
 }
 
+TEMPLATE_TEST_CASE("layer norm of finite rows whose sums overflow", "[rows]", float, double) {
+  using T = TestType;
+  const T large = sizeof(T) == 4 ? T(1e37) : T(1e307);
+  on_each_simd_target([&](const std::string& target) {
+    for (const int64_t d : {64, 300, 5000})
+      for (const bool constant : {false, true}) {
+        INFO(target << " d = " << d << (constant ? ", constant" : ""));
+        std::vector<T> x(d, large), y(d), dy(d, T(1)), dx(d), dgamma(d), dbeta(d);
+        const std::vector<T> gamma(d, T(1));
+        // the sum overflows, and so does that of the deviations: half of them are 4e37 in a row
+        if (!constant)
+          for (int64_t i = 0; i < d; ++i) x[i] *= i < d / 2 ? T(9) : T(1) + T(i % 3) / 8;
+        T mean = 0, rstd = 0;
+        k::layer_norm_forward<T>(x.data(), nullptr, nullptr, 1e-5, y.data(), &mean, &rstd, 1, d);
+        Real sum = 0;
+        for (const T v : x) sum += v;
+        const double tolerance = (sizeof(T) == 4 ? 2 : 20) * kTol<T>;
+        CHECK(std::abs(mean / (sum / d) - 1) < tolerance);
+        const Row want = constant ? Row(d) : layer_norm_ref(row_of(x, 0, d), 1e-5L);
+        CHECK(relative_error(y, want) < tolerance);
+        k::layer_norm_backward<T>(x.data(), gamma.data(), &mean, &rstd, dy.data(), dx.data(), dgamma.data(),
+                                  dbeta.data(), 1, d);
+        CHECK(relative_error(dgamma, want) < tolerance);
+        for (const T v : dx) CHECK(std::isfinite(v));
+        x[d / 2] = std::numeric_limits<T>::infinity();
+        k::layer_norm_forward<T>(x.data(), nullptr, nullptr, 1e-5, y.data(), &mean, &rstd, 1, d);
+        CHECK(std::isnan(y[0]));
+      }
+  });
+}
+
 TEMPLATE_TEST_CASE("cross-entropy rows, forward and backward [R25]", "[rows]", float, double) {
   using T = TestType;
   const T inf = std::numeric_limits<T>::infinity();

@@ -82,6 +82,8 @@ TEST_CASE("tensor: whole numbers are written with all their digits, and refused 
   CHECK(Tensor::scalar(std::numeric_limits<int64_t>::min(), DType::i64).item<int64_t>() ==
         std::numeric_limits<int64_t>::min());
   CHECK(Tensor::scalar(size_t{3}, DType::i64).item() == 3);
+  CHECK(Tensor::full({1}, true, DType::i32).item() == 1);
+  CHECK(Tensor::scalar('a', DType::i64).item() == 97);
   CHECK_THROWS_WITH(Tensor::scalar(~uint64_t{0}, DType::i64), Contains("[tensor] number too large"));
   CHECK_THROWS_WITH(Tensor::scalar(int64_t{1} << 31, DType::i32), Contains("2147483648"));
   for (const double bad : {0.5, std::nan(""), kInfinite, -kInfinite, 1e19}) {

@@ -88,6 +88,8 @@ says 2 "[train] no value for --out: got '--resume', expected a value. Try: --out
   train --data text --out --resume
 says 2 "[train] no value for --lr: got '--steps', expected a number. Try: --lr=--steps where that is the value meant." \
   train --data text --out new --lr --steps 3
+says 2 "[train] no value for --out: got '--steps=3', expected a value. Try: --out=--steps=3 where that is the value meant." \
+  train --data text --out --steps=3
 says 2 "[gradcheck] bad --sample: got '-1', expected 0 or more. Try: boostgrad gradcheck --help." gradcheck --op exp --sample -1
 says 2 '[gradcheck] --accuracy has no --html: expected one of the two.' gradcheck --op exp --accuracy --html new.html
 refused 2 'cannot create nowhere/page.html: No such file' gradcheck --html nowhere/page.html
@@ -288,6 +290,9 @@ for path in loop "$long" loop/x /dev/null; do
     "train --data text --out P"; do
     wrong_path "$path" "$command"
   done
+done
+for text in '--- a/x' '---' '--' '--no-option of this command' '-x'; do  # values that only look like options
+  succeeds generate --run run --prompt "$text" --stop "$text" --tokens 3
 done
 succeeds generate --run run --prompt "$(head -c 100 text)" --tokens 20 --top-k 1000 --temperature 1e-300 --json
 damaged() {  # WORDS FILE COMMAND...: COMMAND changes the file of a copy; exit 2 where the run is then another one

@@ -37,7 +37,8 @@ while [ $done_ends -lt "$ends" ]; do
   set +m
   pid=$!
   # a whole run takes many starts: ends fall evenly on all of it
-  sleep "$(printf '%d.%03d' 0 $((RANDOM % (whole * 3 / ends + 60) + 1)))"
+  milliseconds=$((RANDOM % (whole * 3 / ends + 60) + 1))
+  sleep "$(printf '%d.%03d' $((milliseconds / 1000)) $((milliseconds % 1000)))"
   kill -"$signal" $pid 2>/dev/null || true
   code=0
   wait $pid 2>/dev/null || code=$?

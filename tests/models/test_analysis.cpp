@@ -174,6 +174,13 @@ TEST_CASE("distance to a hull: cases with known answers") {
   CHECK(distance({1, 2, 3}, {1, 2, 3}) == 0);                                 // at it
   CHECK(close(distance({0, 1}, {-1, 0, 1, 0, 1, 0, -1, 0, 0, 0}), 1, 1e-9));  // corners that coincide and align
   CHECK(close(distance({1e6, 1e6 + 1}, {1e6 - 1, 1e6, 1e6 + 1, 1e6}), 1, 1e-6));
+  for (const double s : {1e-200, 1e200}) {  // whose squares are beyond double
+    const V corners{0, 0, 2 * s, 0, 0, 2 * s};
+    const HullDistance h = distance_to_hull(V{-3 * s, -4 * s}, corners);
+    CHECK(close(h.distance, 5 * s, 1e-12));
+    CHECK(h.weights == V{1, 0, 0});
+    CHECK(close(distance_to_hull(V{2 * s, 2 * s}, corners).distance, std::sqrt(2.0) * s, 1e-9));
+  }
   CHECK_THROWS_WITH(distance_to_hull(V{1, 2}, V{1, 2, 3}), Contains("sizes do not fit"));
   CHECK_THROWS_WITH(distance_to_hull(V{1, 2}, V{}), Contains("sizes do not fit"));
 }

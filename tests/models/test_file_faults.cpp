@@ -25,17 +25,9 @@ namespace {
 
 // Where flushing costs nothing, if there is such a place.
 struct Disk {
-  fs::path path;
-  Disk() {
-    const fs::path memory = "/dev/shm";
-    path = (fs::is_directory(memory) ? memory : fs::temp_directory_path()) / str("boostgrad-faults-", getpid());
-    fs::remove_all(path);
-    make_folders(path);
-  }
-  ~Disk() {
-    file_calls::plant({});
-    fs::remove_all(path);
-  }
+  TemporaryFolder folder{access("/dev/shm", W_OK) == 0 ? "/dev/shm" : ""};
+  fs::path path = folder.path();
+  ~Disk() { file_calls::plant({}); }
 };
 
 TrainOptions tiny_run(const fs::path& disk) {

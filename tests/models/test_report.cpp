@@ -8,6 +8,7 @@
 #include "models/gnuplot.h"
 #include "models/report.h"
 #include "models/report_plots.h"
+#include "tests/file_size_limit.h"
 #include "tests/match.h"
 #include "tests/models/run_support.h"
 
@@ -85,6 +86,18 @@ TEST_CASE("names reach gnuplot as they are") {
   if (can_draw()) CHECK(contains(gnuplot(plot.program), "<title>a_b{c}'`d`</title>"));
 }
 
+TEST_CASE("a plot that cannot be passed to gnuplot leaves no file open") {
+  const auto open_files = [] {
+    return std::distance(fs::directory_iterator("/proc/self/fd"), fs::directory_iterator{});
+  };
+  const std::ptrdiff_t files = open_files();
+  {
+    const FileSizeLimit limit(6);
+    CHECK_THROWS_WITH(gnuplot("plot 0"), Contains("cannot pass a plot to gnuplot: got File too large"));
+  }
+  CHECK(open_files() == files);
+}
+
 TEST_CASE("an SVG of gnuplot's becomes a part of a page") {
   if (!can_draw()) return;
   const InlineSvg drawn = inline_svg(gnuplot("set terminal svg size 300,200\nset grid lt 1 lc rgb '#c0c0c0'\nset "
@@ -141,7 +154,7 @@ TEST_CASE("a report gathers what runs have, and says what they lack") {
   CHECK(j["tokens"]["gain"]["count"] == 64);
   CHECK(to_json(y)["missing"].size() == 2);
 
-  // The same run by itself is held against itself without corrections; without its text, what needs none is left.
+  // The same run by itself is compared with itself without corrections; without its text, what needs none is left.
   const Report alone = make_report({boosted}, small_report(), kQuiet);
   CHECK(alone.runs[0].name == "run");
   CHECK(contains(alone.runs[0].reference, "corrections left out"));
@@ -151,7 +164,7 @@ TEST_CASE("a report gathers what runs have, and says what they lack") {
   train(fast, faster, false, {});
   CHECK(contains(make_report({boosted, faster}, o, kQuiet).runs[0].reference, "(learning rate 0.02; this one has "));
   nlohmann::json other = nlohmann::json::parse(read_file(config, FileKind::settings));
-  other["text"]["crc32"] = 1;  // trained on another text: nothing to hold it against
+  other["text"]["crc32"] = 1;  // trained on another text: nothing to compare it with
   write_file_atomically(config, other.dump());
   CHECK(contains(make_report({boosted, faster}, o, kQuiet).runs[0].reference, "corrections left out"));
   CHECK(to_json(alone.runs[0])["sample"] == to_json(make_report({boosted}, small_report(), kQuiet).runs[0])["sample"]);

@@ -1,8 +1,5 @@
 // Studies: what a model's name means, which width matches, grids that go on, tables, and runs that are repeated.
-#include <sys/resource.h>
-
 #include <cmath>
-#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -16,6 +13,7 @@
 #include "models/study.h"
 #include "models/study_plot.h"
 #include "tests/catch.h"
+#include "tests/file_size_limit.h"
 #include "tests/match.h"
 #include "tests/models/run_support.h"
 
@@ -24,24 +22,6 @@ using namespace bg::test;
 namespace fs = std::filesystem;
 
 namespace {
-
-// As on a full disk: no file can grow.
-class NothingToWrite {
- public:
-  NothingToWrite() : signal_(std::signal(SIGXFSZ, SIG_IGN)) {
-    getrlimit(RLIMIT_FSIZE, &before_);
-    const rlimit none{0, before_.rlim_max};
-    setrlimit(RLIMIT_FSIZE, &none);
-  }
-  ~NothingToWrite() {
-    setrlimit(RLIMIT_FSIZE, &before_);
-    std::signal(SIGXFSZ, signal_);
-  }
-
- private:
-  void (*signal_)(int);
-  rlimit before_{};
-};
 
 StudyOptions small_study(const fs::path& out) {
   StudyOptions o;
@@ -156,7 +136,7 @@ TEST_CASE("the figure of a study has each row, the curves' distance step by step
   for (const char* part : {"<svg", "standard, 0.0", "boosted-residual, 0.0", "against the standard model", "</svg>"})
     CHECK_THAT(svg, Contains(part));
 
-  const Study alone = read_study(out.path, {"boosted-residual"}, {1});  // nothing to hold it against
+  const Study alone = read_study(out.path, {"boosted-residual"}, {1});  // nothing to compare it with
   CHECK_THAT(study_plot(alone), !Contains("against the standard model"));
   CHECK_THAT(gnuplot(study_plot(alone)), Contains("boosted-residual, 0.0"));
   CHECK_THROWS_WITH(study_plot(Study()), Contains("nothing to draw"));
@@ -237,7 +217,7 @@ TEST_CASE("results: validation by last and best weights, test by the best, and a
   }
   write_file_atomically(run.path / "metrics.jsonl", metrics);
   {
-    const NothingToWrite full;
+    const FileSizeLimit full(0);
     CHECK(complete_results(run.path).test->loss == r.test->loss);
   }
   CHECK(!fs::exists(run.path / "results.json"));
@@ -330,6 +310,10 @@ TEST_CASE("results that count the whole text are counted again, or their words a
   CHECK(nlohmann::json::parse(content(run / "results.json")) == nlohmann::json::parse(results));
 
   old();
+  const fs::path other = study.folder.path() / "other";
+  write_file_atomically(other, builtin_text(2000, 1));
+  CHECK_THROWS_WITH(read_study(study.path, {}, {}, other.string()), Contains("was trained on another text"));
+  CHECK_THROWS_WITH(read_study(study.path, {}, {}, "nowhere.txt"), Contains("nowhere.txt"));
   fs::remove(run / "tokenizer.json");
   const Study unknown = read_study(study.path);
   const RunResults& r = *unknown.rows[0].runs[0].results;
@@ -341,6 +325,21 @@ TEST_CASE("results that count the whole text are counted again, or their words a
   CHECK_THAT(unknown.to_string(), Contains("Not known a word and a byte: standard-s1"));
   for (const nlohmann::ordered_json& line : unknown.to_json())
     CHECK(line.dump().find("byte_perplexity") == std::string::npos);
+}
+
+TEST_CASE("a token cache that cannot be read is made again") {
+  Scratch study;
+  StudyOptions o = small_study(study.path);
+  o.models = {"standard"};
+  o.seeds = {1};
+  CHECK(run_study(o, {}));
+  fs::remove_all(study.path / "shared");
+  const fs::path cache = study.path / "standard-s1" / "cache" / "train.tokens";
+  fs::remove(cache);
+  fs::create_directories(cache);  // no file
+  o.seeds = {1, 2};
+  CHECK(run_study(o, {}));
+  CHECK(read_study(study.path).rows[0].runs.size() == 2);
 }
 
 TEST_CASE("a study refuses rows of other options or another text before it trains") {

@@ -241,6 +241,12 @@ TEST_CASE("SelfAttention: a learned scale starts as the usual one and is kept by
     nn::AttentionCache cache = layer.make_cache(5);
     layer.extend(x.slice(1, 0, 2), cache);
     CHECK(num::max_abs(num::sub(layer.extend(x.slice(1, 2, 5), cache), y.slice(1, 2, 5))) < 1e-5);
+    for (NamedParameter& p : layer.parameters())  // exp(-800) is 0: every key weighs the same
+      if (p.path.ends_with("log_scale")) p.var.value().fill(-800);
+    const Tensor even = layer.forward(Var(x), {}).value();
+    CHECK(num::max_abs(num::sub(even, plain.forward(Var(x), {}).value())) > 1e-3);
+    cache = layer.make_cache(5);
+    CHECK(num::max_abs(num::sub(layer.extend(x, cache), even)) < 1e-5);
   }
 }
 

@@ -238,6 +238,7 @@ TEST_CASE("Optimizer: impossible arguments") {
   CHECK_THROWS_AS(Adam(p, {.eps = 0}), UsageError);
   CHECK_THROWS_AS(Sgd(p, {.momentum = -0.1}), UsageError);
   CHECK_THROWS_AS(AdamW(p, {.weight_decay = -1}), UsageError);
+  CHECK_THROWS_WITH(AdamW(p, {.decays = {}}), Contains("no rule for weight decay: got an empty function"));
   Sgd sgd(p);
   CHECK_THROWS_WITH(sgd.step(std::nan("")), Contains("bad learning rate"));
   CHECK(sgd.steps() == 0);
@@ -290,6 +291,9 @@ TEST_CASE("Clipping: norms whose squares leave the range of f64") {
   check(clipped({3e-320, 4e-320}, DType::f64, 1), {5e-320, 3e-320, 4e-320}, 1e-3);  // few digits are left there
   check(clipped({0.9e308, 1.2e308}, DType::f64, 1), {1.5e308, 0.6, 0.8}, 1e-14);
   check(clipped({3e38, 3e38}, DType::f32, 1), {3e38 * std::sqrt(2), std::sqrt(0.5), std::sqrt(0.5)}, 1e-7);
+  // max_norm / norm is no normal number, or 0
+  check(clipped({3e200, 4e200}, DType::f64, 5e-120), {5e200, 3e-120, 4e-120}, 1e-14);
+  check(clipped({3e300, 4e300}, DType::f64, 5e-100), {5e300, 3e-100, 4e-100}, 1e-14);
   check(clipped({0, 0}, DType::f64, 1), {0, 0, 0}, 0);
   CHECK_THROWS_WITH(clipped({1.7e308, 1.7e308}, DType::f64, 1), Contains("the norm of the gradients is beyond f64"));
 

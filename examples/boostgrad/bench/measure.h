@@ -34,7 +34,7 @@ struct PeakSamples {
   double spread() const;
 };
 
-/// Measures the peak that a case is held against.
+/// Measures the peak that a case is compared with.
 class Yardstick {
  public:
   explicit Yardstick(const MeasureOptions& options) : options_(options) {}

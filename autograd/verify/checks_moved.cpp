@@ -102,6 +102,7 @@ std::optional<Tensors> grown(const Subject& s, const Tensors& in, Rng& rng) {
   const std::vector<size_t> inputs = s.differentiable();
   if (inputs.size() != in.size() || in[0].rank() == 0 || in[0].numel() == 0) return std::nullopt;
   Shape shape = in[0].shape();
+  if (shape.rank() > 1 && shape[shape.rank() - 1] == shape[shape.rank() - 2]) return std::nullopt;  // perhaps by nature
   for (size_t i : inputs)
     if (!(in[i].shape() == shape) || s.point.inputs[i].domain == Domain::symmetric) return std::nullopt;
   shape[shape.rank() - 1] += kWider;
@@ -175,15 +176,19 @@ class MovedPoint {
   }
 
   void compare(const Forward& f, const Draw& d, size_t i, const Tensor& g) {
+    if (const std::string bad = describe_non_finite(g); !bad.empty()) {
+      r_.fail(Step::V2, where_ + "a finite gradient", s_.point.inputs[i].name, str("the gradient is ", bad));
+      return;
+    }
     const Draw::Direction& dir = d.directions[i];
-    const std::vector<double> gi = flatten({g});
+    const std::vector<double> gi = flatten({s_.direction(i, g)});
     const double p = dot(gi, flatten({dir.u})), q = dir.v_ju, scale = d.v_norm * dir.ju_norm + norm(gi) * dir.u_norm;
     double error = std::abs(p - q) / scale;
     if (!(error <= kTolerance.moved)) {
       if (kink_near(s_, f, d, i)) return skip("a kink is near");
       const double rounding = rounding_of(s_, f, d, i);
       if (rounding > kTolerance.visible * scale) return skip("the function is badly conditioned there");
-      error = std::max(0.0, error - rounding / scale);
+      error = beyond(error, rounding / scale);
     }
     Failure* e = r_.expect(Step::V2, where_ + "<backward(v), u> = <v, J u> by dual numbers", s_.point.inputs[i].name, p,
                            q, error, kTolerance.moved);
@@ -202,17 +207,23 @@ class MovedPoint {
 
 void check_moved(Recorder& r, const Subject& s, const Forward& f, const Draw& d, Rng& rng) {
   if (!s.point.has.tangents || !s.point.has.reference || !s.point.kink.empty()) return;
-  // the quick look takes two of the moves, others at each sample
-  constexpr size_t kQuick = 2;
-  const size_t count = moves().size(), first = static_cast<size_t>(s.point.index) * kQuick;
-  for (size_t k = 0; k < (r.options().quick ? kQuick : count); ++k) {
+  // the quick look takes two of the moves, others at each of the first samples
+  const size_t count = moves().size(), tried = r.options().quick ? 2 : count;
+  const size_t first = static_cast<size_t>(s.point.index) * tried;
+  if (r.options().quick && s.point.index > 7) return;
+  for (size_t k = 0; k < tried; ++k) {
     const Move& move = moves()[(first + k) % count];
     Rng draw = rng.fork(k + 1);
     MovedPoint(r, s, move.name).check(moved_inputs(s, f.in, move, draw), f, d, draw);
   }
   if (r.options().quick && s.point.index > 0) return;
   Rng draw = rng.fork(0);
-  if (const auto in = grown(s, f.in, draw)) MovedPoint(r, s, "rows are 37 longer and one more").check(*in, f, d, draw);
+  try {
+    if (const auto in = grown(s, f.in, draw))
+      MovedPoint(r, s, "rows are 37 longer and one more").check(*in, f, d, draw);
+  } catch (const Error&) {
+    r.skip("moved points: longer rows, of which backward makes something else");
+  }
 }
 
 }  // namespace bg::verifier

@@ -53,15 +53,16 @@ bool in_range(const Tensors& tensors) {
   return true;
 }
 
+// Do the numbers differ in size by more than random normal ones do? Their least tenth counts, not the single least one.
 bool spans_decades(const Tensors& tensors) {
-  constexpr double kDecades = 1e6;  // more than random normal numbers do
+  constexpr double kDecades = 1e4;
   for (const Tensor& t : tensors) {
-    double least = kLargest, most = 0;
-    for (const double x : flatten({t})) {
-      if (x != 0) least = std::min(least, std::abs(x));
-      most = std::max(most, std::abs(x));
-    }
-    if (most > kDecades * least) return true;
+    std::vector<double> sizes;
+    for (const double x : flatten({t}))
+      if (x != 0) sizes.push_back(std::abs(x));
+    if (sizes.empty()) continue;
+    std::sort(sizes.begin(), sizes.end());
+    if (sizes.back() > kDecades * sizes[sizes.size() / 10]) return true;
   }
   return false;
 }

@@ -86,7 +86,7 @@ void check_second(Recorder& r, const Subject& s, const Forward& f, const Draw& d
       continue;
     }
     Failure* e = r.expect(kStep, "second derivative = difference of the backward", s.point.inputs[i].name, p, q,
-                          std::max(0.0, std::abs(p - q) - slope.error[0]) / scale, kTolerance.second);
+                          beyond(std::abs(p - q), slope.error[0]) / scale, kTolerance.second);
     if (e) e->fd_step = slope.h;
   }
 

@@ -240,7 +240,9 @@ class Repeater {
     for (size_t i = 0; i < got.size(); ++i) {
       if (want[i].numel() == 0) continue;
       ++out_.comparisons;
-      const double size = std::max(largest(want[i]), size_), tolerance = exact ? 0 : kTolerance.structure;
+      double size = std::max(largest(want[i]), size_);
+      const double tolerance = exact ? 0 : kTolerance.structure;
+      if (size < kTolerance.structure) size = 1;  // rounding of sums of unit size, as behind a saturated softmax
       const Farthest f = farthest(got[i], want[i]);
       if (f.error <= tolerance * size)
         out_.worst = std::max(out_.worst, size > 0 ? f.error / size : 0);

@@ -93,6 +93,8 @@ std::vector<double> flatten(const Tensors& tensors) {
 
 double norm(std::span<const double> x) { return norm2(x); }
 
+double beyond(double error, double bound) { return error <= bound ? 0 : error - bound; }
+
 double dot(std::span<const double> x, std::span<const double> y) {
   BG_CHECK(x.size() == y.size(), "verify", "sizes differ", str(x.size(), " and ", y.size()), "equal sizes");
   double s = 0;
@@ -124,9 +126,12 @@ std::vector<T> directional(const Point& point, const Tensors& in, const Tensors&
   const Arrs<Dual<T>> y = point.reference(x);
   BG_CHECK(y.size() == outputs.size(), "reference", "wrong number of outputs", str(y.size()), str(outputs.size()));
   std::vector<T> out;
-  for (size_t k = 0; k < y.size(); ++k)
-    if (is_float(outputs[k].dtype()))
-      for (const Dual<T>& e : y[k].v) out.push_back(e.d);
+  for (size_t k = 0; k < y.size(); ++k) {
+    if (!is_float(outputs[k].dtype())) continue;
+    BG_CHECK(y[k].numel() == outputs[k].numel(), "reference", str("output ", k, " has another size than forward's"),
+             str(y[k].shape), str(outputs[k].shape()));
+    for (const Dual<T>& e : y[k].v) out.push_back(e.d);
+  }
   return out;
 }
 template std::vector<double> directional<double>(const Point&, const Tensors&, const Tensors&, size_t, const Tensor&);
@@ -157,7 +162,9 @@ Worst worst_of(std::span<const double> a, std::span<const double> b) {
 std::string describe_non_finite(const Tensor& t) {
   if (!t.defined() || !is_float(t.dtype())) return {};
   const int64_t bad = num::first_non_finite(t);
-  return bad < 0 ? "" : str(t.flat(bad), " at ", describe_index(t.shape(), bad));
+  if (bad < 0) return {};
+  const double x = t.flat(bad);
+  return str(std::isnan(x) ? "nan" : x < 0 ? "-inf" : "inf", " at ", describe_index(t.shape(), bad));
 }
 
 std::string describe_non_finite(std::string_view what, const Tensors& tensors) {

@@ -57,6 +57,8 @@ class Subject {
 /// All floating elements of all tensors, row-major, one after the other.
 std::vector<double> flatten(const Tensors& tensors);
 double norm(std::span<const double> x);
+/// What is left of an error beyond a bound; NaN stays NaN.
+double beyond(double error, double bound);
 double dot(std::span<const double> x, std::span<const double> y);
 
 /// Random normal where floating, zeros elsewhere: a cotangent for these outputs.

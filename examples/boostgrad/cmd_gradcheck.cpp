@@ -26,6 +26,7 @@ Json number(double x) { return std::isfinite(x) ? Json(x) : Json(str(x)); }
 
 Json to_json(const Failure& f) {
   return {{"step", name_of(f.step)},
+          {"inconclusive", f.inconclusive},
           {"what", f.what},
           {"sample", f.sample},
           {"sample_label", f.sample_label},
@@ -65,7 +66,9 @@ Json to_json(const OpReport& r) {
           {"generated", r.generated},
           {"generated_killed", r.generated_killed},
           {"generated_na", r.generated_na},
+          {"skipped", r.skipped},
           {"failure_count", r.failure_count},
+          {"inconclusive_count", r.inconclusive_count},
           {"failures", std::move(failures)},
           {"advice", r.advice},
           {"seconds", r.seconds}};

@@ -489,14 +489,15 @@ TEST_CASE("[R5] [R6] [R8] what only structure can see is rejected by V6 alone") 
   CHECK(rejecting_steps<WrongUnderMask>() == kOnlyStructure);
 }
 
-TEST_CASE("[R6] work shared by threads: wrong ways to share are rejected by V6 alone, at every seed") {
+TEST_CASE("[R6] work shared by threads: wrong ways to share are rejected by V6, at every seed") {
   const int seeds = 20;
   auto rejected = [&]<class How>(bool quick) {
     int n = 0;
     for (int seed = 1; seed <= seeds; ++seed) {
       const OpReport r = verify<Gain<How>>({.seed = static_cast<uint64_t>(seed), .quick = quick});
       n += !r.passed();
-      for (const Failure& f : r.failures) CHECK(f.step == Step::V6);
+      // several runs of the same op are compared in V7, too, and there a race shows now and then
+      for (const Failure& f : r.failures) CHECK((f.step == Step::V6 || f.step == Step::V7));
     }
     return n;
   };
@@ -507,7 +508,8 @@ TEST_CASE("[R6] work shared by threads: wrong ways to share are rejected by V6 a
     CHECK(rejected.operator()<RightInOrderOnly>(quick) == seeds);
     CHECK(rejected.operator()<SumOfParts>(quick) == 0);
     CHECK(rejected.operator()<LastWrites<false>>(quick) == 0);
-    CHECK(rejected.operator()<AtomicFixedPoint>(quick) == 0);
+    // exact in any order, but a fixed point knows one scale only, and gradients have many
+    CHECK(rejected.operator()<AtomicFixedPoint>(quick) == seeds);
     CHECK(rejected.operator()<Scratch<false>>(quick) == 0);
   }
   // right in any order on one thread: only chunks that do run at the same time give these away

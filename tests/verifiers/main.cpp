@@ -67,7 +67,19 @@ Verdict gradcheck_all(const verifier::Entry& entry, const Options& o) {
 const char* word(const OpReport& r) { return r.passed() ? "passes" : r.wrong() ? "wrong" : "inconclusive"; }
 
 // Wrong ops that are let through, each with the reason why no step sees it.
-const std::map<std::string, std::string> kMissed = {};
+const std::map<std::string, std::string> kMissed = {
+    {"standardise", "wrong in f32 where the mean is far larger than the deviation: no sample is there"},
+    {"sloped_softplus", "wrong in f32 beyond 88: no sample is there"},
+    {"axis_softmax", "wrong for an axis that no sample has"},
+    {"segment_largest", "wrong for an empty segment, which no sample has"},
+    {"convolve_1d", "wrong for batches, which no sample has"},
+    {"focal_loss", "wrong for an argument that no sample has"},
+};
+
+// Right twins that add in the order in which their chunks come: their bits depend on threads, which V6 is there to
+// report.
+const std::map<std::string, std::string> kBitsDepend = {{"column_affine", "a locked sum"},
+                                                        {"threaded_rows", "a locked sum"}};
 
 int check_pairs(const Options& o, const std::vector<Pair>& pairs, bool weak) {
   int caught = 0, caught_by_function = 0, rejected = 0, rejected_by_function = 0, named = 0, count = 0, bad = 0;
@@ -83,7 +95,8 @@ int check_pairs(const Options& o, const std::vector<Pair>& pairs, bool weak) {
     rejected_by_function += f_right == Verdict::wrong;
     const bool lint = wrong.advice.size() > 1;  // the largest sample is always named
     named += wrong.wrong() || lint;
-    bad += !right.passed() || (weak ? !wrong.wrong() && !lint : !wrong.wrong() && !kMissed.count(p.name));
+    bad += (!right.passed() && !kBitsDepend.count(p.name)) ||
+           (weak ? !wrong.wrong() && !lint : !wrong.wrong() && !kMissed.count(p.name));
     if (o.show) std::printf("%s%s", wrong.to_string().c_str(), right.to_string().c_str());
     if (o.json)
       std::printf("%s\n", Json{{"name", p.name},
@@ -104,6 +117,11 @@ int check_pairs(const Options& o, const std::vector<Pair>& pairs, bool weak) {
   if (!o.json) {
     std::printf("verify: %d of %d caught, %d right rejected; gradcheck(f): %d caught, %d right rejected\n", caught,
                 count, rejected, caught_by_function, rejected_by_function);
+    for (const auto& [name, why] : weak ? std::map<std::string, std::string>() : kMissed)
+      if (o.group == "a") std::printf("missed: %s: %s\n", name.c_str(), why.c_str());
+    for (const auto& [name, why] : weak ? std::map<std::string, std::string>() : kBitsDepend)
+      if (o.group == "a")
+        std::printf("rejected: %s: right but for its bits, which depend on threads (%s)\n", name.c_str(), why.c_str());
     if (weak) std::printf("%d of %d weak lists named, or their wrong op rejected\n", named, count);
   }
   return bad > 0;

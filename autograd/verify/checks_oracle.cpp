@@ -39,9 +39,7 @@ Difference outputs_along(const Subject& s, const Tensors& in, size_t input, cons
     }
   };
   Difference d = difference(line, tolerance);
-  double largest = 0;
-  for (const double x : flatten({in[input]})) largest = std::max(largest, std::abs(x));
-  const double step_off = largest * 0x1p-51 / d.h;
+  const double step_off = largest(in[input]) * 0x1p-51 / d.h;
   for (size_t k = 0; k < d.slope.size(); ++k) d.error[k] += step_off * std::abs(d.slope[k]);
   return d;
 }
@@ -71,20 +69,6 @@ void locate(Failure* f, const Point& point, const Forward& fwd, const Tensors& v
   f->index = describe_index(g.shape(), worst.at);
   f->analytic = a[static_cast<size_t>(worst.at)];
   f->reference = b[static_cast<size_t>(worst.at)];
-}
-
-// Every floating input off by up to `ulp`, relatively.
-Tensors perturbed(const Tensors& in, double ulp, Rng& rng) {
-  Tensors out;
-  for (const Tensor& t : in) {
-    if (!t.defined() || !is_float(t.dtype())) {
-      out.push_back(t);
-      continue;
-    }
-    const Tensor factor = Tensor::rand(t.shape(), rng, 1 - ulp, 1 + ulp, DType::f64);
-    out.push_back(num::mul(t.to(DType::f64), factor));
-  }
-  return out;
 }
 
 // Where forward is not the reference to the last digits: what rounding does to this output, relative to its largest
@@ -188,11 +172,7 @@ double conditioning(const Subject& s, const Forward& f, const Draw& d, size_t in
 // f32, brought to double. A wrong formula is as wrong in f32 as it is in f64, and so hides nothing.
 double cancellation(const Subject& s, const Forward& f, const Draw& d, size_t input) {
   constexpr double kWithin = 64, kUlpRatio = 0x1p-29;
-  auto rounded = [](const Tensors& in, DType dtype) {
-    Tensors out;
-    for (const Tensor& t : in) out.push_back(t.defined() && is_float(t.dtype()) ? t.to(DType::f32).to(dtype) : t);
-    return out;
-  };
+  auto rounded = [](const Tensors& in, DType dtype) { return converted(converted(in, DType::f32), dtype); };
   const Subject own(s.point);
   try {
     const Tensors narrow = own.gradients(rounded(f.in, DType::f32), rounded(d.v, DType::f32));

@@ -17,21 +17,6 @@ constexpr double kSmallest = 1e-36;  // below it, f32 loses digits
 constexpr double kVanished = 1e-13;  // an output below this share of the inputs is their rounding
 constexpr double kWithin = 64;       // of the spread of a few random perturbations
 
-Tensors converted(const Tensors& in, DType dtype) {
-  Tensors out;
-  for (const Tensor& t : in) out.push_back(t.defined() && is_float(t.dtype()) ? t.to(dtype) : t);
-  return out;
-}
-
-Tensors perturbed(const Tensors& in, Rng& rng) {
-  Tensors out;
-  for (const Tensor& t : in)
-    out.push_back(t.defined() && is_float(t.dtype())
-                      ? num::mul(t, Tensor::rand(t.shape(), rng, 1 - kUlp, 1 + kUlp, t.dtype()))
-                      : t);
-  return out;
-}
-
 struct Results {
   Tensors out, g;
 };
@@ -39,12 +24,6 @@ struct Results {
 Results results(const Subject& s, const Tensors& in, const Tensors& v) {
   const Forward f = s.forward(in);
   return {f.out, s.backward(f, v, s.need_all())};
-}
-
-double largest(const Tensor& t) {
-  double top = 0;
-  for (const double x : flatten({t})) top = std::max(top, std::abs(x));
-  return top;
 }
 
 bool in_range(const Tensors& tensors) {
@@ -115,43 +94,6 @@ void scales(Recorder& r, const Subject& s, const Tensors& x, const Tensors& v, c
   }
 }
 
-}  // namespace
-
-namespace {
-
-// One point: f32 and f64 on the same numbers. False when f32 is refused.
-void compare_at(Recorder& r, const Subject& s, const Tensors& in, const Tensors& cotangent, double bound,
-                const std::string& where, Rng& rng) {
-  const Tensors x = converted(in, DType::f32), v = converted(cotangent, DType::f32);
-  const Tensors x64 = converted(x, DType::f64), v64 = converted(v, DType::f64);
-  if (!in_range(in)) return r.skip("V7: beyond the range of f32");
-  const Results wide = results(s, x64, v64);
-  if (!in_range(wide.out) || !in_range(wide.g)) return r.skip("V7: beyond the range of f32");
-  const Results narrow = results(s, x, v);
-  std::vector<std::vector<double>> out_spread(wide.out.size()), g_spread(wide.g.size());
-  for (int k = 0; k < (r.options().quick ? 2 : 4); ++k) {
-    const Results there = results(s, perturbed(x64, rng), perturbed(v64, rng));
-    for (size_t i = 0; i < wide.out.size(); ++i)
-      if (is_float(wide.out[i].dtype())) widen(out_spread[i], wide.out[i], there.out[i]);
-    for (size_t i : s.differentiable()) widen(g_spread[i], wide.g[i], there.g[i]);
-  }
-  // An element below a tenth of its tensor's largest is measured in tenths of that: larger terms add up to it. Where
-  // the numbers span decades, every element counts at its own size.
-  const double share = spans_decades(x64) ? 0 : 0.1;
-  double most = 0;
-  for (const double e : flatten(x64)) most = std::max(most, std::abs(e));
-  for (size_t k = 0; k < wide.out.size(); ++k)
-    if (largest(wide.out[k]) < kVanished * most)
-      r.skip("V7: an output that is zero but for rounding");
-    else
-      expect_near(r, where + "f32 forward = f64 forward", str("output ", k), narrow.out[k], wide.out[k], out_spread[k],
-                  share, bound);
-  for (size_t i : s.differentiable())
-    expect_near(r, where + "f32 backward = f64 backward", s.point.inputs[i].name, narrow.g[i], wide.g[i], g_spread[i],
-                share, bound, s.declared_zero(i) ? 1 : 0);
-  if (where.empty()) scales(r, s, x, v, narrow.g, bound);
-}
-
 bool refuses_f32(Recorder& r, const Subject& s, const Forward& f, const Draw& d) {
   try {
     s.gradients(converted(f.in, DType::f32), converted(d.v, DType::f32));
@@ -166,7 +108,34 @@ bool refuses_f32(Recorder& r, const Subject& s, const Forward& f, const Draw& d)
 
 void check_precision(Recorder& r, const Subject& s, const Forward& f, const Draw& d, double bound, Rng& rng) {
   if (refuses_f32(r, s, f, d)) return;
-  compare_at(r, s, f.in, d.v, bound, "", rng);
+  const Tensors x = converted(f.in, DType::f32), v = converted(d.v, DType::f32);
+  const Tensors x64 = converted(x, DType::f64), v64 = converted(v, DType::f64);
+  if (!in_range(f.in)) return r.skip("V7: beyond the range of f32");
+  const Results wide = results(s, x64, v64);
+  if (!in_range(wide.out) || !in_range(wide.g)) return r.skip("V7: beyond the range of f32");
+  const Results narrow = results(s, x, v);
+  std::vector<std::vector<double>> out_spread(wide.out.size()), g_spread(wide.g.size());
+  for (int k = 0; k < (r.options().quick ? 2 : 4); ++k) {
+    const Results there = results(s, perturbed(x64, kUlp, rng), perturbed(v64, kUlp, rng));
+    for (size_t i = 0; i < wide.out.size(); ++i)
+      if (is_float(wide.out[i].dtype())) widen(out_spread[i], wide.out[i], there.out[i]);
+    for (size_t i : s.differentiable()) widen(g_spread[i], wide.g[i], there.g[i]);
+  }
+  // An element below a tenth of its tensor's largest is measured in tenths of that: larger terms add up to it. Where
+  // the numbers span decades, every element counts at its own size.
+  const double share = spans_decades(x64) ? 0 : 0.1;
+  double most = 0;
+  for (const double e : flatten(x64)) most = std::max(most, std::abs(e));
+  for (size_t k = 0; k < wide.out.size(); ++k)
+    if (largest(wide.out[k]) < kVanished * most)
+      r.skip("V7: an output that is zero but for rounding");
+    else
+      expect_near(r, "f32 forward = f64 forward", str("output ", k), narrow.out[k], wide.out[k], out_spread[k], share,
+                  bound);
+  for (size_t i : s.differentiable())
+    expect_near(r, "f32 backward = f64 backward", s.point.inputs[i].name, narrow.g[i], wide.g[i], g_spread[i], share,
+                bound, s.declared_zero(i) ? 1 : 0);
+  scales(r, s, x, v, narrow.g, bound);
 }
 
 }  // namespace bg::verifier

@@ -22,22 +22,6 @@ Tensors combine(double a, const Tensors& x, double b, const Tensors& y) {
   return out;
 }
 
-Tensors map_all(const Tensors& in, const std::function<Tensor(const Tensor&)>& f) {
-  Tensors out;
-  for (const Tensor& t : in) out.push_back(f(t));
-  return out;
-}
-
-Tensors clones(const Tensors& in) {
-  return map_all(in, [](const Tensor& t) { return t.clone(); });
-}
-
-double largest(const Tensor& t) {
-  double top = 0;
-  for (const double x : flatten({t})) top = std::max(top, std::abs(x));
-  return top;
-}
-
 // The size below which a gradient is compared in absolute terms: 0, but for one that is rounding and nothing else.
 double floor_of(const Subject& s, size_t input, const Tensor& want) {
   constexpr double kRounding = 1e-12;
@@ -238,25 +222,13 @@ void needs(Recorder& r, const Subject& s, const Forward& f, const Draw& d, const
   }
 }
 
-struct Layout {
-  std::string name;
-  std::function<Tensor(const Tensor&)> make;
-  bool same_numbers;  // expanded layouts change the numbers: compare with a contiguous copy of themselves
-};
-
-std::vector<Layout> layouts(bool quick) {
-  std::vector<Layout> all{
-      {"transposed", reversed_layout, true},
-      {"contiguous slice of a larger tensor as", offset_layout, true},
-      {"sliced with step 2", sliced_layout, true},
-      {"expanded (stride 0 everywhere)", [](const Tensor& t) { return expanded_layout(t, -1); }, false}};
-  if (!quick) {
-    all.push_back({"rows with padding as", padded_layout, true});
-    all.push_back(
-        {"expanded (stride 0 in the first dimension)", [](const Tensor& t) { return expanded_layout(t, 0); }, false});
-    all.push_back({"expanded (stride 0 in the last dimension)",
-                   [](const Tensor& t) { return expanded_layout(t, std::max(0, t.rank() - 1)); }, false});
-  }
+// Expanded layouts change the numbers: what they give is compared with a contiguous copy of themselves.
+std::vector<Layout> expanded_layouts(bool quick) {
+  std::vector<Layout> all{{"expanded (stride 0 everywhere)", [](const Tensor& t) { return expanded_layout(t, -1); }}};
+  if (quick) return all;
+  all.push_back({"expanded (stride 0 in the first dimension)", [](const Tensor& t) { return expanded_layout(t, 0); }});
+  all.push_back({"expanded (stride 0 in the last dimension)",
+                 [](const Tensor& t) { return expanded_layout(t, std::max(0, t.rank() - 1)); }});
   return all;
 }
 
@@ -277,28 +249,40 @@ std::optional<Forward> sensible(const Subject& s, const Forward& f, const Tensor
   }
 }
 
-void strides(Recorder& r, const Subject& s, const Forward& f, const Draw& d, const Tensors& g) {
-  for (const Layout& layout : layouts(r.options().quick)) {
-    const Tensors v = map_all(d.v, layout.make);
-    const Tensors want = layout.same_numbers ? g : s.backward(f, clones(v), s.need_all());
-    compare(r, s, layout.name + " cotangent", s.backward(f, v, s.need_all()), want);
-    auto inputs = [&](const std::string& what, const Tensors& in) {
-      const std::optional<Forward> plain = layout.same_numbers ? f : sensible(s, f, clones(in));
-      if (!plain) return r.skip("V6: expanded inputs, where the function is not finite or singular");
-      const Forward laid = s.forward(in);
-      compare_outputs(r, what, laid.out, plain->out);
-      compare(r, s, what, s.backward(laid, d.v, s.need_all()),
-              layout.same_numbers ? g : s.backward(*plain, d.v, s.need_all()));
-    };
-    inputs(layout.name + " inputs", map_all(f.in, layout.make));
-    if (r.options().quick || f.in.size() < 2) continue;
-    for (size_t i = 0; i < f.in.size(); ++i) {
-      Tensors in = f.in;
+class Strides {
+ public:
+  Strides(Recorder& r, const Subject& s, const Forward& f, const Draw& d, const Tensors& g)
+      : r_(r), s_(s), f_(f), d_(d), g_(g) {}
+
+  void check(const Layout& layout, bool same_numbers) const {
+    const Tensors v = map_all(d_.v, layout.make);
+    const Tensors want = same_numbers ? g_ : s_.backward(f_, clones(v), s_.need_all());
+    compare(r_, s_, layout.name + " cotangent", s_.backward(f_, v, s_.need_all()), want);
+    inputs(layout.name + " inputs", map_all(f_.in, layout.make), same_numbers);
+    if (r_.options().quick || f_.in.size() < 2) return;
+    for (size_t i = 0; i < f_.in.size(); ++i) {
+      Tensors in = f_.in;
       in[i] = layout.make(in[i]);
-      inputs(layout.name + " input " + s.point.inputs[i].name, in);
+      inputs(layout.name + " input " + s_.point.inputs[i].name, in, same_numbers);
     }
   }
-}
+
+ private:
+  void inputs(const std::string& what, const Tensors& in, bool same_numbers) const {
+    const std::optional<Forward> plain = same_numbers ? f_ : sensible(s_, f_, clones(in));
+    if (!plain) return r_.skip("V6: expanded inputs, where the function is not finite or singular");
+    const Forward laid = s_.forward(in);
+    compare_outputs(r_, what, laid.out, plain->out);
+    compare(r_, s_, what, s_.backward(laid, d_.v, s_.need_all()),
+            same_numbers ? g_ : s_.backward(*plain, d_.v, s_.need_all()));
+  }
+
+  Recorder& r_;
+  const Subject& s_;
+  const Forward& f_;
+  const Draw& d_;
+  const Tensors& g_;
+};
 
 // Nothing that others may hold is written to: inputs, saved values, cotangents.
 void purity(Recorder& r, const Subject& s, const Draw& d) {
@@ -384,7 +368,9 @@ void check_structure(Recorder& r, const Subject& s, const Forward& f, const Draw
   const Tensors g = s.backward(f, d.v, s.need_all());
   linear(r, s, f, d, g, rng);
   needs(r, s, f, d, g, rng);
-  strides(r, s, f, d, g);
+  const Strides strides(r, s, f, d, g);
+  for (const Layout& layout : layouts()) strides.check(layout, true);
+  for (const Layout& layout : expanded_layouts(r.options().quick)) strides.check(layout, false);
   purity(r, s, d);
   repeats(r, s, f, d, g);
   if (s.point.has.node) engine(r, s, f, d, g, rng);

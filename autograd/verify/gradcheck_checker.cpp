@@ -13,7 +13,7 @@
 namespace bg {
 namespace {
 
-using verifier::cloned;
+using verifier::clones;
 using verifier::Difference;
 using verifier::flatten;
 using verifier::Group;
@@ -37,14 +37,13 @@ constexpr double kSpread = 32;         // of what the last place of the inputs d
 constexpr int64_t kEachElement = 64;   // inputs up to this size are moved element by element
 constexpr int64_t kFindElement = 512;  // those up to this size where something has to be found
 constexpr size_t kSingleOutputs = 32;  // more are compared in groups
+
 // -- Small tools ------------------------------------------------------------------------------------------------------
 
 // "output 1 is nan at (0, 2) of (2, 3)", or nothing.
 std::string describe_non_finite(const std::string& what, const Tensor& t) {
-  if (!is_float(t.dtype())) return {};
-  const int64_t bad = num::first_non_finite(t);
-  if (bad < 0) return {};
-  return str(what, " is ", number_text(t.flat(bad)), " at ", verifier::describe_index(t.shape(), bad));
+  const std::string bad = verifier::describe_non_finite(t);
+  return bad.empty() ? bad : str(what, " is ", bad);
 }
 
 double rms(const Tensor& t) {
@@ -145,8 +144,8 @@ class Checker {
 
   // Sorts the outputs: compared, loose (no graph), left alone.
   void survey(const Vars& outputs) {
-    r_.given = cloned(values_of(r_.target.leaves));
-    r_.point = cloned(values_of(outputs));
+    r_.given = clones(values_of(r_.target.leaves));
+    r_.point = clones(values_of(outputs));
     for (const int k : o_.constant_outputs)
       BG_CHECK(k >= 0 && k < static_cast<int>(outputs.size()), "gradcheck", "constant_outputs names no output", str(k),
                str("0 to ", static_cast<int>(outputs.size()) - 1));
@@ -551,7 +550,7 @@ class Checker {
     const bool unsure = !(c.noticeable(o_.tolerance) <= kTolerance.visible);
     if (off() || (unsure && c.bound > kSure * c.rounding)) jump = jump_along(leaf, d, g, u, s.h);
     if (jump.found) {
-      outcome = outside(jump, c, element) ? Outcome::wrong : Outcome::kink;
+      outcome = outside(jump, c, element, kinked_[leaf]) ? Outcome::wrong : Outcome::kink;
     } else if (off()) {
       allow_rounding(leaf, d, g, u, element, c);
       const bool counts = !(std::abs(c.p) <= kEps * size_of_cotangent(d, g)) || c.terms > 0;
@@ -570,8 +569,10 @@ class Checker {
   }
 
   // At a kink along one element the gradient may be any between the slopes of the two sides, and nothing else.
-  static bool outside(const Jump& jump, const Comparison& c, int64_t element) {
-    if (element < 0 || !std::isfinite(c.p)) return false;
+  // Where the kink is declared, NaN is no convention.
+  static bool outside(const Jump& jump, const Comparison& c, int64_t element, bool declared) {
+    if (!std::isfinite(c.p)) return declared;
+    if (element < 0) return false;
     const double margin = 1e-3 * (std::abs(jump.before) + std::abs(jump.after));
     return c.p < std::min(jump.before, jump.after) - margin || c.p > std::max(jump.before, jump.after) + margin;
   }

@@ -1,5 +1,5 @@
-// Reverse mode of a function under gradcheck: its gradients for given cotangents, and the same gradients asked for
-// otherwise. Internal to gradcheck*.cpp.
+// Reverse mode of a function under gradcheck: its gradients for given cotangents, and the same gradients computed
+// in other ways. Internal to gradcheck*.cpp.
 #pragma once
 
 #include <functional>
@@ -21,7 +21,7 @@ struct Target {
   Vars leaves;                     // what is differentiated
   bool layouts = false;            // may the leaves lie elsewhere in memory?
   std::function<Vars()> run;       // recorded, from the leaves
-  // Unrecorded, with one leaf at another value (undefined: its own); by convention of `gradient_of` where asked for.
+  // Unrecorded, with one leaf at another value (undefined: its own); by convention of `gradient_of` where wanted.
   std::function<Vars(size_t leaf, const Tensor& value, bool by_convention)> at;
   // Recorded, with all leaves at other values (or elsewhere in memory), for as long as `then` runs.
   std::function<void(const Tensors& values, const Then& then)> elsewhere;
@@ -79,7 +79,7 @@ struct Repeats {
   double worst = 0;  ///< largest error of those that agree
 };
 
-/// Asks for the gradients for the row of cotangents v again: with nothing changed, one leaf at a time, for cotangents
+/// Computes the gradients for the row of cotangents v again: with nothing changed, one leaf at a time, for cotangents
 /// (and inputs) elsewhere in memory, and - a backward is linear, unless `nonlinear` says why not - for the cotangent
 /// scaled and in parts.
 Repeats repeat_gradients(const Reverse& reverse, const Vars& run, const std::vector<double>& v,
@@ -90,7 +90,6 @@ GradcheckReport check_gradients(Target target, const GradcheckOptions& options);
 
 // Small tools.
 Tensors values_of(const Vars& v);
-Tensors cloned(const Tensors& tensors);
 bool same_bits(const Tensor& a, const Tensor& b);
 /// The element in which two tensors differ most.
 struct Farthest {
@@ -98,6 +97,5 @@ struct Farthest {
   double error = 0;  ///< infinite where one of them alone is finite
 };
 Farthest farthest(const Tensor& got, const Tensor& want);
-double largest(const Tensor& t);  ///< in magnitude, of the finite elements
 
 }  // namespace bg::verifier

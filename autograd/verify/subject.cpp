@@ -93,6 +93,13 @@ std::vector<double> flatten(const Tensors& tensors) {
 
 double norm(std::span<const double> x) { return norm2(x); }
 
+double largest(const Tensor& t) {
+  double top = 0;
+  for (const double x : flatten({t}))
+    if (std::isfinite(x)) top = std::max(top, std::abs(x));
+  return top;
+}
+
 double beyond(double error, double bound) { return error <= bound ? 0 : error - bound; }
 
 double dot(std::span<const double> x, std::span<const double> y) {
@@ -108,6 +115,27 @@ Tensors random_cotangents(const Tensors& outputs, Rng& rng) {
     v.push_back(is_float(y.dtype()) ? Tensor::randn(y.shape(), rng, DType::f64).to(y.dtype())
                                     : Tensor::zeros(y.shape(), y.dtype()));
   return v;
+}
+
+Tensors map_all(const Tensors& in, const std::function<Tensor(const Tensor&)>& f) {
+  Tensors out;
+  for (const Tensor& t : in) out.push_back(f(t));
+  return out;
+}
+
+Tensors clones(const Tensors& in) {
+  return map_all(in, [](const Tensor& t) { return t.clone(); });
+}
+
+Tensors converted(const Tensors& in, DType dtype) {
+  return map_all(in, [dtype](const Tensor& t) { return t.defined() && is_float(t.dtype()) ? t.to(dtype) : t; });
+}
+
+Tensors perturbed(const Tensors& in, double ulp, Rng& rng) {
+  return map_all(converted(in, DType::f64), [&](const Tensor& t) {
+    if (!t.defined() || !is_float(t.dtype())) return t;
+    return num::mul(t, Tensor::rand(t.shape(), rng, 1 - ulp, 1 + ulp, DType::f64));
+  });
 }
 
 Arr<double> to_arr(const Tensor& t) {
@@ -188,6 +216,14 @@ std::string describe_index(const Shape& shape, int64_t flat) {
 }
 
 // -- Layouts ----------------------------------------------------------------------------------------------------------
+
+const std::vector<Layout>& layouts() {
+  static const std::vector<Layout> all{{"transposed", reversed_layout},
+                                       {"offset (a contiguous slice of a larger tensor)", offset_layout},
+                                       {"sliced with step 2", sliced_layout},
+                                       {"padded (rows of a wider tensor)", padded_layout}};
+  return all;
+}
 
 namespace {
 Tensor nan_tensor(const Shape& shape, DType dtype) {

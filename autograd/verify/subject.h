@@ -57,12 +57,21 @@ class Subject {
 /// All floating elements of all tensors, row-major, one after the other.
 std::vector<double> flatten(const Tensors& tensors);
 double norm(std::span<const double> x);
+/// The largest magnitude of the finite elements; 0 when there is none.
+double largest(const Tensor& t);
 /// What is left of an error beyond a bound; NaN stays NaN.
 double beyond(double error, double bound);
 double dot(std::span<const double> x, std::span<const double> y);
 
 /// Random normal where floating, zeros elsewhere: a cotangent for these outputs.
 Tensors random_cotangents(const Tensors& outputs, Rng& rng);
+
+Tensors map_all(const Tensors& in, const std::function<Tensor(const Tensor&)>& f);
+Tensors clones(const Tensors& in);
+/// Floating tensors in another dtype, others as they are.
+Tensors converted(const Tensors& in, DType dtype);
+/// Every floating element off by up to `ulp` of itself, in f64.
+Tensors perturbed(const Tensors& in, double ulp, Rng& rng);
 
 Arr<double> to_arr(const Tensor& t);
 template <class S>
@@ -107,6 +116,13 @@ uint64_t checksum(const Tensor& t);
 std::string describe_index(const Shape& shape, int64_t flat);
 
 // -- Layouts: the same numbers elsewhere in memory --------------------------------------------------------------------
+
+struct Layout {
+  std::string name;  ///< such as "transposed"
+  std::function<Tensor(const Tensor&)> make;
+};
+/// Those below that keep every number.
+const std::vector<Layout>& layouts();
 
 Tensor reversed_layout(const Tensor& t);  ///< strides rise instead of fall (a transposed tensor)
 Tensor sliced_layout(const Tensor& t);    ///< every second element of a larger storage; the gaps hold NaN

@@ -589,6 +589,15 @@ TEST_CASE("gradcheck sees an op that misreads an offset or padded rows, of a cot
     INFO(input.to_string());
     CHECK(input.verdict == Verdict::wrong);
     CHECK_THAT(input.to_string(), Contains(word) && Contains("inputs"));
+    // a forward that misreads, with a backward that does not look at the input
+    const GradcheckReport forward = check_at(x, [&](const Var& v) {
+      return given(
+          {v}, [&](const Tensors& in) { return num::scale(misread(in[0]), 3); },
+          [](const Tensor& dy, const Tensors&) { return Tensors{num::scale(dy, 3)}; });
+    });
+    INFO(forward.to_string());
+    CHECK(forward.verdict == Verdict::wrong);
+    CHECK_THAT(forward.to_string(), Contains("f gives other outputs for " + word));
   }
   // a matrix that is singular once its rows are made equal is no reason to reject its inverse
   const GradcheckReport inverse = check_at(random_tensor(9, {2, 2}), [](const Var& m) {
@@ -715,6 +724,9 @@ TEST_CASE("[R24] a kink or a tie is called not differentiable, not wrong") {
   CHECK_THAT(tie.to_string(), Contains("NOT DIFFERENTIABLE") && Contains(" to "));
   CHECK(check_at(Tensor::zeros({3}, DType::f64), [](const Var& v) { return sqrt(sum(v * v)); }).verdict ==
         Verdict::not_differentiable);
+  // NaN is no convention that a declared kink could have
+  CHECK(check_at(Tensor::zeros({3}, DType::f64), [](const Var& v) { return sqrt(sum(v * v)); }, {.kinked_inputs = {0}})
+            .verdict == Verdict::wrong);
   // beside the kink, where the step shrinks below the distance
   CHECK(gradcheck([](const Vars& in) { return Vars{abs(in[0])}; }, {Var(Tensor::of({1.0, 1e-3}, {2}))}).passed());
   // a margin away, and strongly bent but smooth

@@ -8,7 +8,7 @@
 #include <functional>
 #include <numeric>
 
-#include "autograd/ops/all.h"
+#include "tests/verifiers/parts.h"
 
 namespace difficult {
 
@@ -126,16 +126,7 @@ inline Tensor indices(std::vector<int64_t> v) {
   return Tensor::of(std::move(v), {n});
 }
 
-/// The simplest wrong backward of O: every gradient with its sign flipped.
-template <class O>
-std::vector<Mutant<Tensor, typename O::Args>> negated() {
-  return {{"sign flipped", [](const Backward<Tensor, typename O::Args>& b) {
-             Tensors g = O::backward(b);
-             for (Tensor& t : g)
-               if (t.defined()) t = num::scale(t, -1);
-             return g;
-           }}};
-}
+using strangers::negated;
 
 /// A wrong backward for ops whose gradient is zero: the cotangent itself.
 template <class O>
@@ -151,23 +142,11 @@ std::vector<Mutant<Tensor, typename O::Args>> passed_on() {
 
 /// An element-wise op y = f(x), dx = dy f'(x), of a struct that has `name`, `f`, `slope` and `points`. Saves x.
 template <class Self>
-struct Elementwise {
-  static inline const std::array inputs{In{"x"}};
+struct Elementwise : strangers::Elementwise<Self> {
   using Args = NoArgs;
 
-  template <class S>
-  static Arrs<S> reference(const Arrs<S>& in, const Args&) {
-    return {map(in[0], [](S x) { return Self::f(x); })};
-  }
-  static Tensor forward(Saved& saved, const Tensors& in, const Args&) {
-    saved.keep_input(0, in[0]);
-    return dispatch_float(Self::name, in[0].dtype(),
-                          [&]<class T>() { return map<T, T>(Self::name, in[0], [](T x) { return Self::f(x); }); });
-  }
   static Tensors backward(const Backward<Tensor, Args>& b) {
-    return {dispatch_float(Self::name, b.dy().dtype(), [&]<class T>() {
-      return zip<T, T>(Self::name, b[0], b.dy(), [](T x, T dy) { return dy * Self::slope(x); });
-    })};
+    return strangers::Elementwise<Self>::by_slope(b, [](auto x) { return Self::slope(x); });
   }
   static std::vector<Sample<Args>> samples(Rng& r) {
     std::vector<Sample<Args>> out;

@@ -19,21 +19,13 @@
 #include "core/bf16.h"
 #include "core/parallel.h"
 #include "core/tensor_ops.h"
+#include "tests/verifiers/parts.h"
 
 namespace strangers_a {
 
 using namespace bg;
 
-/// The simplest wrong backward: every gradient with the other sign.
-template <class O>
-std::vector<Mutant<Tensor, typename O::Args>> negated() {
-  return {{"sign flipped", [](const Backward<Tensor, typename O::Args>& b) {
-             Tensors g = O::backward(b);
-             for (Tensor& t : g)
-               if (t.defined()) t = num::scale(t, -1);
-             return g;
-           }}};
-}
+using strangers::negated;
 
 /// A copy where the tensor repeats elements in memory (a stride of 0), itself otherwise.
 inline Tensor unrepeated(const Tensor& t) {

@@ -79,6 +79,13 @@ Tensor exact_gradient(const Point& point, const Forward& f, const Tensors& v, si
 /// points within rounding of it. Large where the function is badly conditioned.
 double rounding_of(const Subject& s, const Forward& f, const Draw& d, size_t input);
 
+/// Is J u of this input so small that it may be rounding, and nothing else?
+bool is_zero(const Subject& s, const Forward& f, const Draw& d, size_t input);
+
+/// Where forward is not the reference to the last digits: what rounding does to an output, in its own units. 0 where
+/// the function is well conditioned.
+double forward_rounding(const Subject& s, const Forward& f, size_t output, const Tensor& reference);
+
 /// Would an error in this input's gradient be seen here? Not where the true one is zero, or rounding swamps it.
 bool can_see(const Subject& s, const Forward& f, const Draw& d, size_t input);
 
@@ -90,6 +97,8 @@ void check_exact(Recorder& r, const Subject& s, const Forward& f, const Draw& d,
 /// V1 and V2 away from the author's points; `d` is the draw at the point.
 void check_moved(Recorder& r, const Subject& s, const Forward& f, const Draw& d, Rng& rng);
 void check_difference(Recorder& r, const Subject& s, const Forward& f, const Draw& d);                            // V3
+/// V3 at a point that is declared a kink: is it one?
+void check_kink(Recorder& r, const Subject& s, const Forward& f, const Draw& d);
 void check_compose(Recorder& r, const Subject& s, const Forward& f, const Draw& d);                               // V4
 void check_jacobian(Recorder& r, const Subject& s, const Forward& f);                                             // V5
 void check_structure(Recorder& r, const Subject& s, const Forward& f, const Draw& d, Rng& rng);                   // V6

@@ -66,6 +66,8 @@ std::optional<Step> rejected(const Entry& entry, const Subject& s, const Case& c
   guarded(r, Step::V2, [&] { check_exact(r, s, c.forward, c.draws[0]); });
   if (!failed() && thorough) {
     if (entry.composed) guarded(r, Step::V4, [&] { check_compose(r, s, c.forward, c.draws[0]); });
+    if (!failed() && !s.point.has.tangents && s.point.kink.empty())
+      guarded(r, Step::V3, [&] { check_difference(r, s, c.forward, c.draws[0]); });
     if (!failed() && s.point.kink.empty()) guarded(r, Step::V5, [&] { check_jacobian(r, s, c.forward); });
     Rng rng(options.seed), moving(options.seed, 1);
     if (!failed()) guarded(r, Step::V2, [&] { check_moved(r, s, c.forward, c.draws[0], moving); });
@@ -141,11 +143,16 @@ void own_mutants(Recorder& r, const Entry& entry, const std::vector<Case>& cases
 // Gradients from what a forward at another point has saved.
 Tensors stale_gradients(const Case& c, Rng& rng) {
   constexpr double kStaleBy = 0.01;  // far more than rounding, far less than a sample's distance from its kinks
+  const Subject& s = c.subject;
   Tensors in = c.forward.in;
-  for (size_t i : c.subject.differentiable())
-    in[i] = num::add(in[i], Tensor::randn(in[i].shape(), rng, DType::f64, kStaleBy));
-  Forward stale = c.subject.forward(in);
-  return c.subject.backward(stale, c.draws[0].v, c.subject.need_all());
+  for (size_t i : s.differentiable())
+    in[i] = projected(s.point.inputs[i].domain,
+                      num::add(in[i], Tensor::randn(in[i].shape(), rng, DType::f64, kStaleBy)));
+  try {
+    return s.backward(s.forward(in), c.draws[0].v, s.need_all());
+  } catch (const std::exception&) {  // a point outside of the domain: there is no such stale value
+    return Tensors(in.size());
+  }
 }
 
 // Gradients of half of the cotangent: what is left when one of two uses' contributions is lost.

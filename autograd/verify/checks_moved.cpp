@@ -1,6 +1,6 @@
 // V1 and V2 at points that the author of the samples did not choose: the same inputs shifted, scaled, negated. A branch
 // that was forgotten beyond |x| > 3, a series near zero, negative inputs are wrong only there. The reference makes it
-// nearly free. Skipped, and listed by reason: where forward refuses the point or anything is not finite, where the
+// nearly free. Skipped, and listed by reason: where forward refuses the point or the reference is not finite, where the
 // function hardly moves any more (its gradient is then rounding), and where the reference has a kink nearby.
 #include <algorithm>
 #include <cmath>
@@ -49,39 +49,13 @@ const std::vector<Move>& moves() {
   return all;
 }
 
-Tensor magnitudes(const Tensor& x) {
-  std::vector<double> p = x.to_vector<double>();
-  for (double& e : p) e = std::abs(e);
-  return Tensor::of(std::move(p), x.shape());
-}
-
-// Back into the set that the input lives in.
-Tensor into(Domain domain, const Tensor& x) {
-  switch (domain) {
-    case Domain::any:
-      break;
-    case Domain::positive:
-      return magnitudes(x);
-    case Domain::simplex: {
-      if (x.rank() == 0) return x;
-      const Tensor p = magnitudes(x);
-      return num::div(p, num::sum(p, {-1}, true));
-    }
-    case Domain::symmetric:
-      return num::scale(num::add(x, x.transpose(-1, -2)), 0.5);
-  }
-  return x;
-}
-
 Tensors moved_inputs(const Subject& s, const Tensors& in, const Move& move, Rng& rng) {
   Tensors out = in;
   std::vector<size_t> inputs = s.differentiable();
   if (move.alone) inputs = {inputs[static_cast<size_t>(s.point.index) % inputs.size()]};
-  for (size_t i : inputs) out[i] = into(s.point.inputs[i].domain, move.make(in[i], i, rng));
+  for (size_t i : inputs) out[i] = projected(s.point.inputs[i].domain, move.make(in[i], i, rng));
   return out;
 }
-
-bool finite(const Tensors& tensors) { return describe_non_finite("", tensors).empty(); }
 
 // Does the reference's derivative jump within rounding of the point?
 bool kink_near(const Subject& s, const Forward& f, const Draw& d, size_t input) {
@@ -98,6 +72,7 @@ bool kink_near(const Subject& s, const Forward& f, const Draw& d, size_t input) 
 // The same op on more rows and on wider ones, beyond any vector and block: where all inputs have one shape, which may
 // grow. The numbers are drawn from those of the sample.
 std::optional<Tensors> grown(const Subject& s, const Tensors& in, Rng& rng) {
+  if (!s.point.may_grow()) return std::nullopt;
   constexpr int64_t kWider = 37;  // more than two vectors of 16, and odd
   const std::vector<size_t> inputs = s.differentiable();
   if (inputs.size() != in.size() || in[0].rank() == 0 || in[0].numel() == 0) return std::nullopt;
@@ -112,7 +87,7 @@ std::optional<Tensors> grown(const Subject& s, const Tensors& in, Rng& rng) {
     const std::vector<double> from = in[i].to_vector<double>();
     std::vector<double> to(static_cast<size_t>(shape.numel()));
     for (double& x : to) x = from[static_cast<size_t>(rng.uniform() * static_cast<double>(from.size()))];
-    out.push_back(into(s.point.inputs[i].domain, Tensor::of(std::move(to), shape)));
+    out.push_back(projected(s.point.inputs[i].domain, Tensor::of(std::move(to), shape)));
   }
   return out;
 }
@@ -122,19 +97,21 @@ class MovedPoint {
   MovedPoint(Recorder& r, const Subject& s, const std::string& how) : r_(r), s_(s), where_("where " + how + ": ") {}
 
   void check(const Tensors& in, const Forward& author, const Draw& there, Rng& rng) {
+    Arrs<double> want;
     Forward f;
     try {
+      want = s_.point.reference(to_arrs<double>(in));
       f = s_.forward(in);
-    } catch (const Error&) {
-      return skip("forward refuses it");
+    } catch (const std::exception&) {
+      return skip("forward or reference refuses it");
     }
-    if (!finite(f.out)) return skip("something is not finite there");
-    if (!matches_reference(f)) return skip("reference and forward give other shapes, or something not finite");
+    if (!finite(want)) return skip("the reference is not finite there");
+    if (!right_values(f, want)) return;
     // What squares and exponentials have blown up, rounding has, too: scores of 1e7 leave a softmax nine digits.
     if (norm(flatten(f.out)) > kBlownUp * norm(flatten(author.out)))
       return skip("the outputs are a thousand times larger");
     const Draw d = make_draw(s_, f, rng);
-    if (!std::isfinite(norm(ju_of(d)))) return skip("something is not finite there");
+    if (!std::isfinite(norm(ju_of(d)))) return skip("the derivative is not finite there");
     const Tensors g = s_.backward(f, d.v, s_.need_all());
     for (size_t i : s_.differentiable()) {
       if (s_.declared_zero(i) || f.in[i].numel() == 0) continue;
@@ -149,7 +126,7 @@ class MovedPoint {
  private:
   static constexpr double kFaint = 1e-4, kBlownUp = 1e3;
 
-  void skip(const std::string& why) { r_.skip("moved points: " + why); }
+  void skip(const std::string& why) const { r_.skip("moved points: " + why); }
 
   static std::vector<double> ju_of(const Draw& d) {
     std::vector<double> out;
@@ -157,15 +134,44 @@ class MovedPoint {
     return out;
   }
 
-  bool matches_reference(const Forward& f) const {
-    const Arrs<double> want = s_.point.reference(to_arrs<double>(f.in));
-    if (want.size() != f.out.size()) return false;
-    for (size_t k = 0; k < want.size(); ++k) {
-      if (!(want[k].shape == f.out[k].shape())) return false;
-      for (const double e : want[k].v)
+  static bool finite(const Arrs<double>& arrays) {
+    for (const Arr<double>& a : arrays)
+      for (const double e : a.v)
         if (!std::isfinite(e)) return false;
-    }
     return true;
+  }
+
+  // V1 at the moved point. False: there is nothing whose gradient could be compared.
+  bool right_values(const Forward& f, const Arrs<double>& want) const {
+    if (want.size() != f.out.size()) {
+      r_.fail(Step::V1, where_ + "number of outputs", "",
+              str(f.out.size(), " from forward, ", want.size(), " from reference"));
+      return false;
+    }
+    bool all = true;
+    for (size_t k = 0; k < want.size(); ++k) {
+      const std::string name = str("output ", k);
+      if (!(want[k].shape == f.out[k].shape())) {
+        r_.fail(Step::V1, where_ + "forward = reference", name,
+                str("shape ", f.out[k].shape(), " instead of ", want[k].shape));
+        all = false;
+      } else if (is_float(f.out[k].dtype()) && f.out[k].numel() > 0) {
+        all = right_value(f, k, Tensor::of(want[k].v, want[k].shape)) && all;
+      }
+    }
+    return all;
+  }
+  bool right_value(const Forward& f, size_t k, const Tensor& want) const {
+    const double top = largest(want), rounding = forward_rounding(s_, f, k, want);
+    if (rounding > kTolerance.visible * top) {
+      skip("an output that rounding swamps");
+      return false;
+    }
+    const double tolerance = kTolerance.moved + (top > 0 ? rounding / top : 0);
+    Failure* e =
+        r_.expect_close(Step::V1, where_ + "forward = reference", str("output ", k), f.out[k], want, tolerance, 0);
+    if (e && e->note.empty()) e->note = kAway;
+    return !e;
   }
 
   // How much the outputs move when an input does; and the same free of the size of both.
@@ -192,11 +198,12 @@ class MovedPoint {
     }
     Failure* e = r_.expect(Step::V2, where_ + "<backward(v), u> = <v, J u> by dual numbers", s_.point.inputs[i].name, p,
                            q, error, kTolerance.moved);
-    if (!e) return;
-    e->note =
-        "right at the sample and wrong away from it; if the op is not meant for such values, declare the Domain of "
-        "the input (autograd/op.h), or let forward refuse them";
+    if (e) e->note = kAway;
   }
+
+  static constexpr const char* kAway =
+      "right at the sample and wrong away from it; if the op is not meant for such values, declare the Domain of the "
+      "input (autograd/op.h), or let forward refuse them";
 
   Recorder& r_;
   const Subject& s_;
@@ -206,7 +213,7 @@ class MovedPoint {
 }  // namespace
 
 void check_moved(Recorder& r, const Subject& s, const Forward& f, const Draw& d, Rng& rng) {
-  if (!s.point.has.tangents || !s.point.has.reference || !s.point.kink.empty()) return;
+  if (!s.point.has.tangents || !s.point.has.reference) return;
   // the quick look takes two of the moves, others at each of the first samples
   const size_t count = moves().size(), tried = r.options().quick ? 2 : count;
   const size_t first = static_cast<size_t>(s.point.index) * tried;
@@ -221,7 +228,7 @@ void check_moved(Recorder& r, const Subject& s, const Forward& f, const Draw& d,
   try {
     if (const auto in = grown(s, f.in, draw))
       MovedPoint(r, s, "rows are 37 longer and one more").check(*in, f, d, draw);
-  } catch (const Error&) {
+  } catch (const std::exception&) {
     r.skip("moved points: longer rows, of which backward makes something else");
   }
 }

@@ -234,7 +234,7 @@ std::vector<Layout> expanded_layouts(bool quick) {
 
 // Repeating a row can make a matrix singular, or leave the domain otherwise: such numbers prove nothing.
 std::optional<Forward> sensible(const Subject& s, const Forward& f, const Tensors& in) {
-  constexpr double kBlownUp = 1e6;
+  constexpr double kBlownUp = 1e3;
   for (size_t i : s.differentiable())
     if (s.point.inputs[i].domain == Domain::symmetric) return std::nullopt;
   try {
@@ -244,7 +244,7 @@ std::optional<Forward> sensible(const Subject& s, const Forward& f, const Tensor
           largest(plain.out[k]) > kBlownUp * std::max(1.0, largest(f.out[k])))
         return std::nullopt;
     return plain;
-  } catch (const Error&) {
+  } catch (const std::exception&) {
     return std::nullopt;
   }
 }

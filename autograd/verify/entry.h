@@ -51,6 +51,7 @@ class OpPoint final : public Point {
     else
       fail(O::name, "the op has no compose");
   }
+  bool may_grow() const override { return verifier::detail::single_values(args_); }
   std::vector<Field> compared_arguments(const Point& other) const override {
     return compared_fields(args_, dynamic_cast<const OpPoint&>(other).args_);
   }

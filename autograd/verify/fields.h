@@ -182,6 +182,19 @@ std::string text_of(const T& value) {
   }
 }
 
+/// Whether a value is made of single numbers and names: no table whose length may belong to something else.
+template <class T>
+bool single_values(const T& value) {
+  if constexpr (std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_empty_v<T>)
+    return true;
+  else if constexpr (std::convertible_to<const T&, std::string_view> && !std::is_pointer_v<T>)
+    return true;
+  else if constexpr (!Sequence<T> && field_count<T>() > 0)
+    return with_fields(value, [](const auto&... field) { return (single_values(field) && ...); });
+  else
+    return false;
+}
+
 }  // namespace detail
 
 /// One field of two structs of one type.

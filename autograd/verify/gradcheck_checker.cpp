@@ -238,7 +238,7 @@ class Checker {
     Tensors outputs;
     try {
       outputs = values_of(r_.target.at(leaf, num::add(r_.target.leaves[leaf].value(), num::scale(u, t)), true));
-    } catch (const Error& e) {
+    } catch (const std::exception& e) {
       strange_[leaf] = str("a step of ", formatted("%.2g", t), " away f throws: ", e.what());
       return std::vector<double>(r_.weight.size(), kNaN);
     }
@@ -368,7 +368,9 @@ class Checker {
   // look; what is found there is judged by differences.
   Draw make_draw(const Vars& outputs, Rng& rng, bool balanced) {
     Draw d;
-    for (const double w : r_.weight) d.v.push_back(rng.normal() / (balanced ? 1 : w));
+    // a backward that is declared nonlinear, such as a clipped one, is linear for small cotangents
+    const double size = o_.nonlinear.empty() ? 1 : 0x1p-20;
+    for (const double w : r_.weight) d.v.push_back(size * rng.normal() / (balanced ? 1 : w));
     d.cotangents = r_.as_cotangents(d.v);
     std::vector<Tensors> g;
     for (const Group& group : groups_) g.push_back(r_.gradients(outputs, r_.target.leaves, d.cotangents, group));

@@ -41,7 +41,13 @@ Farthest farthest(const Tensor& got, const Tensor& want) {
 
 // -- Reverse ----------------------------------------------------------------------------------------------------------
 
+void Reverse::check_count(size_t count) const {
+  BG_CHECK(count == point.size(), "gradcheck", "f gives another number of outputs when it runs again", str(count),
+           str(point.size()));
+}
+
 std::vector<double> Reverse::row(const Tensors& run) const {
+  check_count(run.size());
   std::vector<double> y;
   y.reserve(weight.size());
   for (const Output& o : outputs) {
@@ -66,6 +72,7 @@ Tensors Reverse::as_cotangents(const std::vector<double>& v) const {
 }
 
 Tensors Reverse::gradients(const Vars& run, const Vars& leaves, const Tensors& v, Group group) const {
+  check_count(run.size());
   Vars y;
   Tensors part;
   for (size_t k = group.begin; k < group.end; ++k) {
@@ -109,7 +116,7 @@ double Reverse::forward_spread(size_t leaf, const Tensor& u, const std::vector<d
         if (k == 0) base = q;
         if (std::abs(q - base) > most) most = std::abs(q - base);
       });
-    } catch (const Error&) {  // beyond the domain
+    } catch (const std::exception&) {  // beyond the domain
     }
   }
   return most;
@@ -137,7 +144,7 @@ Tensors Reverse::spread(const Tensors& at, const Tensors& v, Group group) const 
             if (const double off = std::abs(x[j] / kFactors[k] - y[j]); off > m[j]) m[j] = off;
         }
       });
-    } catch (const Error&) {  // beyond the domain
+    } catch (const std::exception&) {  // beyond the domain
     }
   }
   for (size_t i = most.size(); i < at.size(); ++i) most.push_back(Tensor::zeros(at[i].shape(), DType::f64));
@@ -199,7 +206,7 @@ class Repeater {
       size_ = 0;
       const Tensors got = run();
       compare(what, got, want, at ? *at : r_.given, exact);
-    } catch (const Error& e) {
+    } catch (const std::exception& e) {
       const auto same = [&](const GradcheckFailure& f) { return f.note.ends_with(e.what()); };
       if (std::any_of(out_.refused.begin(), out_.refused.end(), same)) return;
       out_.refused.push_back({.what = std::move(what),
@@ -315,7 +322,7 @@ class Repeater {
         for (const Output& o : r_.outputs)
           if (num::first_non_finite(point[static_cast<size_t>(o.index)]) >= 0) want.clear();
       });
-    } catch (const Error&) {
+    } catch (const std::exception&) {
       return;
     }
     if (!want.empty()) compare_elsewhere("expanded inputs (stride 0)", expanded, copied, point, want);
@@ -326,12 +333,13 @@ class Repeater {
                          const Tensors& want) {
     try {
       r_.target.elsewhere(elsewhere, [&](const Vars& leaves, const Vars& outputs) {
+        r_.check_count(outputs.size());
         same_outputs(what, values_of(outputs), point);
         attempt(
             "the same gradient for " + what, want, [&] { return r_.gradients(outputs, leaves, cotangents_, r_.all()); },
             false, &at);
       });
-    } catch (const Error& e) {
+    } catch (const std::exception& e) {
       out_.left_out.push_back(str(what, ": f refuses them, ", e.what()));
     }
   }

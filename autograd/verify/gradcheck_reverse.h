@@ -52,6 +52,8 @@ class Reverse {
 
   Group all() const { return {0, outputs.size()}; }
   std::vector<double> row(const Tensors& run) const;
+  /// f must give as many outputs as it did at the point.
+  void check_count(size_t outputs) const;
   /// A row of cotangents of the weighted outputs, as one tensor per compared output.
   Tensors as_cotangents(const std::vector<double>& v) const;
   /// d <v, f> / d leaves, from the cotangents of the outputs in a group; `run` are all outputs of a recorded run.

@@ -51,6 +51,9 @@ std::string heat_map(const ErrorMap& m) {
 std::string cell(const OpReport& r, Step step) {
   const StepCount& c = r.count(step);
   if (r.failed(step)) return str("<td class=\"bad\">", formatted("%.1e", c.worst), " wrong</td>");
+  const bool unsure = std::any_of(r.failures.begin(), r.failures.end(),
+                                  [&](const Failure& f) { return f.step == step && f.inconclusive; });
+  if (unsure) return "<td class=\"bad\">inconclusive</td>";
   if (c.comparisons == 0) return "<td class=\"soft\">n/a</td>";
   return str("<td>", c.worst == 0 ? "exact" : formatted("%.1e", c.worst), "</td>");
 }
@@ -64,7 +67,10 @@ std::string second_cells(const OpReport& r) {
 
 std::string table_row(const OpReport& r) {
   const bool all = r.mutants_killed() == r.mutants_counted();
-  return str("<tr><td><span class=\"", r.passed() ? "good\">✓" : "bad\">✗", "</span> ", html_escaped(r.op), "</td>",
+  return str("<tr><td><span class=\"", r.passed()  ? "good\">✓"
+                                          : r.wrong() ? "bad\">✗"
+                                                      : "bad\">?",
+             "</span> ", html_escaped(r.op), "</td>",
              cell(r, Step::V1), cell(r, Step::V2), second_cells(r), cell(r, Step::V7), "<td class=\"", all ? "" : "bad",
              "\">", r.mutants_killed(), " of ", r.mutants_counted(), "</td></tr>\n");
 }
@@ -116,15 +122,18 @@ ErrorMap error_map(const verifier::Entry& entry, const OpReport& report, const V
 
 std::string html_page(const std::vector<OpReport>& reports, const std::vector<ErrorMap>& maps,
                       const VerifyOptions& options) {
-  int64_t samples = 0, comparisons = 0, counted = 0, killed = 0, failed = 0;
-  std::string rows, cards, failures, exact, advice;
+  int64_t samples = 0, comparisons = 0, counted = 0, killed = 0, wrong = 0, inconclusive = 0;
+  std::string rows, cards, failures, exact, advice, skipped;
+  std::map<std::string, int64_t> left_out;
   for (size_t i = 0; i < reports.size(); ++i) {
     const OpReport& r = reports[i];
     samples += r.samples;
     comparisons += r.comparisons();
     counted += r.mutants_counted();
     killed += r.mutants_killed();
-    failed += !r.passed();
+    wrong += r.wrong();
+    inconclusive += !r.wrong() && !r.passed();
+    for (const auto& [reason, times] : r.skipped) left_out[reason] += times;
     rows += table_row(r);
     for (const Failure& f : r.failures) failures += "<pre>" + html_escaped(f.to_string()) + "</pre>\n";
     if (!r.advice.empty()) advice += advice_item(r);
@@ -144,9 +153,13 @@ std::string html_page(const std::vector<OpReport>& reports, const std::vector<Er
     scale += str("<i title=\"", e, "\" style=\"background:rgba(var(--heat),", formatted("%.2f", heat(e)), ")\"></i>");
   scale += str(formatted("%.0e", verifier::kTolerance.exact), " (rejected)</div>");
   if (!exact.empty()) exact = "<p>No error at all: " + exact + ".</p>\n";
+  for (const auto& [reason, times] : left_out)
+    skipped += str("<li>", times, " &times; ", html_escaped(reason), "</li>\n");
+  std::string verdict = str("all ", reports.size(), " ops pass");
+  if (wrong + inconclusive > 0)
+    verdict = str("of ", reports.size(), " ops ", wrong, " wrong, ", inconclusive, " inconclusive");
   const std::string body = str(
-      "<h1>Verified gradients</h1>\n<p><strong class=\"", failed ? "bad" : "good", "\">",
-      failed ? str(failed, " of ", reports.size(), " ops failed") : str("all ", reports.size(), " ops pass"),
+      "<h1>Verified gradients</h1>\n<p><strong class=\"", wrong + inconclusive > 0 ? "bad" : "good", "\">", verdict,
       "</strong>: ", samples, " samples, ", comparisons, " comparisons, ", killed, " of ", counted,
       " planted errors rejected; seed ", options.seed, options.quick ? ", quick" : "", ".</p>\n", failures,
       "<h2>Ops</h2>\n<p>Worst errors, on the scale of each step's tolerance. Forward: against the reference. Vjp: the "
@@ -162,7 +175,9 @@ std::string html_page(const std::vector<OpReport>& reports, const std::vector<Er
       "</div>\n<h2>Advice on the samples</h2>\n<p>What all samples of an op are too weak to show, and how large they "
       "are. "
       "It fails no op.</p>\n<ul>\n",
-      advice, "</ul>\n");
+      advice,
+      "</ul>\n<h2>Comparisons that were left out</h2>\n<p>By reason; others stand in for them.</p>\n<ul>\n", skipped,
+      "</ul>\n");
   return html_document("Boostgrad: verified gradients", kStyle, body);
 }
 

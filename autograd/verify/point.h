@@ -54,6 +54,8 @@ class Point {
   virtual Arrs<double> gradient_of(const Arrs<double>& in) const = 0;
   virtual Vars apply(const Vars& in) const = 0;    ///< through the node, recorded
   virtual Vars compose(const Vars& in) const = 0;  ///< throws when there is none
+  /// May the inputs get longer rows and more of them? Not where the arguments hold a table that belongs to their sizes.
+  virtual bool may_grow() const { return true; }
   /// The fields of an op's arguments, compared with those of another sample of it.
   virtual std::vector<Field> compared_arguments(const Point&) const { return {}; }
 };

@@ -90,7 +90,9 @@ std::string OpReport::to_string() const {
   out += str(", mutants ", mutants_killed(), "/", mutants_counted(), ", ", formatted("%.2f", seconds), " s\n");
   for (const Failure& f : failures) out += f.to_string();
   const int64_t untold = failure_count + inconclusive_count - static_cast<int64_t>(failures.size());
-  if (untold > 0) out += str("  and ", untold, " more failures\n");
+  if (untold > 0) out += str("  and ", untold, wrong() ? " more failures\n" : " more that are inconclusive\n");
+  if (!passed())
+    for (const auto& [reason, times] : skipped) out += str("  skipped ", times, " x ", shortened(reason), "\n");
   if (advice.size() > 1)
     for (const std::string& a : advice) out += str("     advice: ", shortened(a), "\n");
   return out;

@@ -138,6 +138,35 @@ Tensors perturbed(const Tensors& in, double ulp, Rng& rng) {
   });
 }
 
+Tensors perturbed(const Point& point, const Tensors& in, double ulp, Rng& rng) {
+  Tensors out = perturbed(in, ulp, rng);
+  for (size_t i = 0; i < out.size(); ++i)
+    if (out[i].defined() && is_float(out[i].dtype())) out[i] = projected(point.inputs[i].domain, out[i]);
+  return out;
+}
+
+Tensor projected(Domain domain, const Tensor& x) {
+  auto magnitudes = [&] {
+    std::vector<double> p = x.to_vector<double>();
+    for (double& e : p) e = std::abs(e);
+    return Tensor::of(std::move(p), x.shape());
+  };
+  switch (domain) {
+    case Domain::any:
+      break;
+    case Domain::positive:
+      return magnitudes();
+    case Domain::simplex: {
+      if (x.rank() == 0 || x.numel() == 0) return x;
+      const Tensor p = magnitudes();
+      return num::div(p, num::sum(p, {-1}, true));
+    }
+    case Domain::symmetric:
+      return num::scale(num::add(x, x.transpose(-1, -2)), 0.5);
+  }
+  return x;
+}
+
 Arr<double> to_arr(const Tensor& t) {
   Arr<double> a;
   a.shape = t.shape();

@@ -43,7 +43,7 @@ class Subject {
   bool declared_zero(size_t input) const;
   /// The size of a cotangent's numbers: 1, or small where the backward is linear for small ones only.
   double unit() const { return point.nonlinear ? 0x1p-20 : 1; }
-  /// A direction along which the input may move: projected to the tangent space of its domain.
+  /// A direction in which the input may move: projected to the tangent space of its domain.
   Tensor direction(size_t input, const Tensor& u) const;
   Need need_all() const;
 
@@ -70,8 +70,12 @@ Tensors map_all(const Tensors& in, const std::function<Tensor(const Tensor&)>& f
 Tensors clones(const Tensors& in);
 /// Floating tensors in another dtype, others as they are.
 Tensors converted(const Tensors& in, DType dtype);
+/// The nearest thing to x in the set that an input lives in.
+Tensor projected(Domain domain, const Tensor& x);
 /// Every floating element off by up to `ulp` of itself, in f64.
 Tensors perturbed(const Tensors& in, double ulp, Rng& rng);
+/// The same for inputs, which stay in their domains.
+Tensors perturbed(const Point& point, const Tensors& in, double ulp, Rng& rng);
 
 Arr<double> to_arr(const Tensor& t);
 template <class S>

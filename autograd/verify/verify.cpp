@@ -45,7 +45,7 @@ void check_sample(Recorder& r, const Entry& entry, const Point& point, std::vect
   if (point.kink.empty())
     guarded(r, Step::V3, [&] { check_difference(r, s, f, draws[0]); });
   else
-    r.skip("V3, V5: differences, at a point that is declared a kink");
+    guarded(r, Step::V3, [&] { check_kink(r, s, f, draws[0]); });
   if (entry.composed) guarded(r, Step::V4, [&] { check_compose(r, s, f, draws[0]); });
   if (point.kink.empty()) guarded(r, Step::V5, [&] { check_jacobian(r, s, f); });
   guarded(r, Step::V6, [&] { check_structure(r, s, f, draws[0], rng); });

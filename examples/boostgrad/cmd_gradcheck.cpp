@@ -137,13 +137,16 @@ int accuracy(const Options& o) {
 
 // All reports added up.
 struct Totals {
-  int64_t ops = 0, failed = 0, samples = 0, comparisons = 0, mutants = 0, killed = 0, not_counted = 0, generated_na = 0;
+  int64_t ops = 0, wrong = 0, inconclusive = 0, samples = 0, comparisons = 0, mutants = 0, killed = 0;
+  int64_t not_counted = 0, generated_na = 0;
   double seconds = 0;
   std::map<std::string, std::map<std::string, int64_t>> na;  // step -> reason -> ops
+  std::map<std::string, int64_t> skipped;                    // reason -> comparisons
 
   void add(const OpReport& r) {
     ++ops;
-    failed += !r.passed();
+    wrong += r.wrong();
+    inconclusive += !r.wrong() && !r.passed();
     samples += r.samples;
     comparisons += r.comparisons();
     mutants += r.mutants_counted();
@@ -152,14 +155,17 @@ struct Totals {
     generated_na += r.generated_na;
     seconds += r.seconds;
     for (const auto& [step, reason] : r.na) ++na[step][reason];
+    for (const auto& [reason, times] : r.skipped) skipped[reason] += times;
   }
+  int64_t failed() const { return wrong + inconclusive; }
   double score() const { return mutants ? static_cast<double>(killed) / static_cast<double>(mutants) : 0; }
 
   Json json(uint64_t seed) const {
     return {{"summary", true},
-            {"passed", failed == 0},
+            {"passed", failed() == 0},
             {"ops", ops},
-            {"ops_failed", failed},
+            {"ops_failed", failed()},
+            {"ops_inconclusive", inconclusive},
             {"samples", samples},
             {"comparisons", comparisons},
             {"mutants", mutants},
@@ -168,16 +174,19 @@ struct Totals {
             {"mutants_not_counted", not_counted},
             {"generated_na", generated_na},
             {"na", na},
+            {"skipped", skipped},
             {"seed", seed},
             {"seconds", seconds}};
   }
   std::string text(uint64_t seed) const {
     std::string out =
-        str(failed ? "FAIL " : "ok   ", ops, " ops, ", failed, " failed; ", samples, " samples, ", comparisons,
+        str(wrong ? "FAIL " : inconclusive ? "?    " : "ok   ", ops, " ops, ", wrong, " wrong, ", inconclusive,
+            " inconclusive; ", samples, " samples, ", comparisons,
             " comparisons; ", killed, " of ", mutants, " wrong backwards rejected (", not_counted, " equivalent, ",
             generated_na, " generated ones would change nothing); seed ", seed, "\n");
     for (const auto& [step, reasons] : na)
       for (const auto& [reason, count] : reasons) out += str("     ", step, " n/a for ", count, " ops: ", reason, "\n");
+    for (const auto& [reason, times] : skipped) out += str("     skipped ", times, " x ", reason, "\n");
     return out;
   }
 };
@@ -207,7 +216,7 @@ int gradcheck(const Options& o) {
     std::cout << totals.json(o.verify.seed).dump() << std::endl;
   else
     std::cout << totals.text(o.verify.seed);
-  return totals.failed ? 1 : 0;
+  return totals.failed() ? 1 : 0;
 }
 
 const Command command("gradcheck", "verify the backward of every op and node", [](CLI::App& app) {

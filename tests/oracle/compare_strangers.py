@@ -4,7 +4,8 @@
 
 Every wrong op and its right twin: `torch.autograd.gradcheck` with its defaults on f64 inputs, and
 `jax.test_util.check_grads` (order 1, reverse mode, f64), beside what the program `strangers` says of verify<Op>() and
-gradcheck(f). What a side cannot express is left out of its count; what is absent is skipped.
+gradcheck(f). What a side cannot express is left out of its count; what is absent is skipped. Exit 1 where `strangers`
+fails or one of ours calls a right twin wrong.
 """
 
 import argparse
@@ -71,7 +72,10 @@ def ours(build, group, seed):
     run = subprocess.run(
         [build / "tests" / "strangers", group, "--seed", str(seed), "--json"], stdout=subprocess.PIPE, text=True
     )
-    return [json.loads(line) for line in run.stdout.splitlines()]
+    rows = [json.loads(line) for line in run.stdout.splitlines()]
+    if run.returncode not in (0, 1) or not rows:
+        sys.exit(f"strangers {group}: exit {run.returncode} after {len(rows)} ops")
+    return rows
 
 
 def loaded(name):
@@ -89,8 +93,10 @@ def main():
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--json", action="store_true")
     a = p.parse_args()
+    rejected_right = 0
     for group in a.groups:
         rows = ours(a.build, group, a.seed)
+        rejected_right += sum("wrong" in (r["verify_right"], r["gradcheck_right"]) for r in rows)
         sides = {}
         for side, run in (("torch", torch_outcomes), ("jax", jax_outcomes)):
             if module := loaded(f"strangers_{group}_{side}"):
@@ -108,7 +114,7 @@ def main():
             print(f"  {row['name']:34} {row['kind']:10} verify {row['verify']:12} gradcheck {row['gradcheck']:24}"
                   + "".join(f" {side} {row[side]:9}" for side in sides))
         counts = {
-            "verify": (sum(r["verify"] == "wrong" for r in rows), sum(r["verify_right"] != "passes" for r in rows)),
+            "verify": (sum(r["verify"] == "wrong" for r in rows), sum(r["verify_right"] == "wrong" for r in rows)),
             "gradcheck(f)": (sum(r["gradcheck"] == "wrong" for r in rows),
                              sum(r["gradcheck_right"] == "wrong" for r in rows)),
         }
@@ -118,7 +124,8 @@ def main():
             names = [r for r in rows if r[side] != "-"]
             print(f"  {side:14} {sum(r[side] == 'rejected' for r in names)} of {len(names)} caught, "
                   f"{sum(r[f'{side}_right'] == 'rejected' for r in names)} right rejected")
+    return rejected_right > 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -96,7 +96,7 @@ void check_exact(Recorder& r, const Subject& s, const Forward& f, const Draw& d)
 void check_exact(Recorder& r, const Subject& s, const Forward& f, const Draw& d, size_t input, const Tensor& g);
 /// V1 and V2 away from the author's points; `d` is the draw at the point.
 void check_moved(Recorder& r, const Subject& s, const Forward& f, const Draw& d, Rng& rng);
-void check_difference(Recorder& r, const Subject& s, const Forward& f, const Draw& d);                            // V3
+void check_difference(Recorder& r, const Subject& s, const Forward& f, const Draw& d);  // V3
 /// V3 at a point that is declared a kink: is it one?
 void check_kink(Recorder& r, const Subject& s, const Forward& f, const Draw& d);
 void check_compose(Recorder& r, const Subject& s, const Forward& f, const Draw& d);                               // V4

@@ -146,8 +146,8 @@ Tensors stale_gradients(const Case& c, Rng& rng) {
   const Subject& s = c.subject;
   Tensors in = c.forward.in;
   for (size_t i : s.differentiable())
-    in[i] = projected(s.point.inputs[i].domain,
-                      num::add(in[i], Tensor::randn(in[i].shape(), rng, DType::f64, kStaleBy)));
+    in[i] =
+        projected(s.point.inputs[i].domain, num::add(in[i], Tensor::randn(in[i].shape(), rng, DType::f64, kStaleBy)));
   try {
     return s.backward(s.forward(in), c.draws[0].v, s.need_all());
   } catch (const std::exception&) {  // a point outside of the domain: there is no such stale value

@@ -111,7 +111,8 @@ double forward_rounding(const Subject& s, const Forward& f, size_t output, const
   const long double here = value(f.in);
   long double spread = std::abs(here - b[static_cast<size_t>(worst.at)]);
   Rng rng(0, output);
-  for (int k = 0; k < kPoints; ++k) spread = std::max(spread, std::abs(value(perturbed(s.point, f.in, kUlp, rng)) - here));
+  for (int k = 0; k < kPoints; ++k)
+    spread = std::max(spread, std::abs(value(perturbed(s.point, f.in, kUlp, rng)) - here));
   return kWithin * static_cast<double>(spread);
 }
 
@@ -232,8 +233,7 @@ double rounding_of(const Subject& s, const Forward& f, const Draw& d, size_t inp
 bool can_see(const Subject& s, const Forward& f, const Draw& d, size_t input) {
   const Draw::Direction& dir = d.directions[input];
   if (!s.point.has.tangents)
-    return sees(flatten(d.v),
-                outputs_along(s, f.in, input, num::scale(dir.u, 1 / dir.u_norm), kTolerance.difference));
+    return sees(flatten(d.v), outputs_along(s, f.in, input, num::scale(dir.u, 1 / dir.u_norm), kTolerance.difference));
   return !is_zero(s, f, d, input) && rounding_of(s, f, d, input) <= kTolerance.visible * d.v_norm * dir.ju_norm;
 }
 

@@ -48,10 +48,11 @@ bool same(Recorder& r, const std::string& what, const std::string& note, const R
   for (size_t k = 0; k < usual.values.size(); ++k) {
     if (rounding_apart(now.values[k], usual.values[k])) {
       all = false;
-      r.inconclusive(kStep, what, usual.names[k],
-                     "right up to rounding, but no run can be repeated: numbers are summed in the order in which chunks "
-                     "come (under a lock, by atomic adds). Sum each chunk apart and add the parts in the order of "
-                     "their index");
+      r.inconclusive(
+          kStep, what, usual.names[k],
+          "right up to rounding, but no run can be repeated: suspect a sum in the order in which chunks come "
+          "(under a lock, by atomic adds). Sum each chunk apart and add the parts in the order of their "
+          "index");
       continue;
     }
     Failure* f = r.expect_same(kStep, what, usual.names[k], now.values[k], usual.values[k]);

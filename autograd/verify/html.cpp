@@ -67,12 +67,13 @@ std::string second_cells(const OpReport& r) {
 
 std::string table_row(const OpReport& r) {
   const bool all = r.mutants_killed() == r.mutants_counted();
-  return str("<tr><td><span class=\"", r.passed()  ? "good\">✓"
-                                          : r.wrong() ? "bad\">✗"
-                                                      : "bad\">?",
-             "</span> ", html_escaped(r.op), "</td>",
-             cell(r, Step::V1), cell(r, Step::V2), second_cells(r), cell(r, Step::V7), "<td class=\"", all ? "" : "bad",
-             "\">", r.mutants_killed(), " of ", r.mutants_counted(), "</td></tr>\n");
+  return str("<tr><td><span class=\"",
+             r.passed()  ? "good\">✓"
+             : r.wrong() ? "bad\">✗"
+                         : "bad\">?",
+             "</span> ", html_escaped(r.op), "</td>", cell(r, Step::V1), cell(r, Step::V2), second_cells(r),
+             cell(r, Step::V7), "<td class=\"", all ? "" : "bad", "\">", r.mutants_killed(), " of ",
+             r.mutants_counted(), "</td></tr>\n");
 }
 
 std::string advice_item(const OpReport& r) {
@@ -175,9 +176,8 @@ std::string html_page(const std::vector<OpReport>& reports, const std::vector<Er
       "</div>\n<h2>Advice on the samples</h2>\n<p>What all samples of an op are too weak to show, and how large they "
       "are. "
       "It fails no op.</p>\n<ul>\n",
-      advice,
-      "</ul>\n<h2>Comparisons that were left out</h2>\n<p>By reason; others stand in for them.</p>\n<ul>\n", skipped,
-      "</ul>\n");
+      advice, "</ul>\n<h2>Comparisons that were left out</h2>\n<p>By reason; others stand in for them.</p>\n<ul>\n",
+      skipped, "</ul>\n");
   return html_document("Boostgrad: verified gradients", kStyle, body);
 }
 

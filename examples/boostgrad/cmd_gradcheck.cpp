@@ -180,8 +180,10 @@ struct Totals {
   }
   std::string text(uint64_t seed) const {
     std::string out =
-        str(wrong ? "FAIL " : inconclusive ? "?    " : "ok   ", ops, " ops, ", wrong, " wrong, ", inconclusive,
-            " inconclusive; ", samples, " samples, ", comparisons,
+        str(wrong          ? "FAIL "
+            : inconclusive ? "?    "
+                           : "ok   ",
+            ops, " ops, ", wrong, " wrong, ", inconclusive, " inconclusive; ", samples, " samples, ", comparisons,
             " comparisons; ", killed, " of ", mutants, " wrong backwards rejected (", not_counted, " equivalent, ",
             generated_na, " generated ones would change nothing); seed ", seed, "\n");
     for (const auto& [step, reasons] : na)

@@ -187,6 +187,81 @@ struct Logarithm : Square {
   static std::vector<Sample<Args>> samples(Rng&) { return {{"outside", {}, {Tensor::of({1, -1.5, 2}, {3})}}}; }
 };
 
+struct SmoothDeclared : Square {  // the choice of a point on a kink, where there is none
+  static std::vector<Sample<Args>> samples(Rng& r) {
+    return {std::move(Square::samples(r)[0]).at_kink("the slope of x^2 at 0 is 0")};
+  }
+};
+
+struct ForgottenValue : ForgottenBranch {  // forward is wrong beyond 3.5, and backward right
+  static Tensor forward(Saved& saved, const Tensors& in, const Args&) {
+    saved.keep_input(0, in[0]);
+    return each(in[0], [](auto x) { return std::abs(x) > 3.5 ? 2 * x : x * x; });
+  }
+  static Tensors backward(const Backward<Tensor, Args>& b) { return Square::backward(b); }
+};
+
+struct NanAway : ForgottenBranch {
+  static Tensor forward(Saved& saved, const Tensors& in, const Args&) {
+    saved.keep_input(0, in[0]);
+    return each(in[0], [](auto x) { return std::abs(x) > 3.5 ? std::sqrt(-x * x) : x * x; });
+  }
+  static Tensors backward(const Backward<Tensor, Args>& b) { return Square::backward(b); }
+};
+
+struct FarTail : Square {  // exp, whose f32 branch gives up far below zero
+  static constexpr double kFrom = -30;
+  template <class S>
+  static Arrs<S> reference(const Arrs<S>& in, const Args&) {
+    return {map(in[0], [](S x) { return sc::exp(x); })};
+  }
+  static Tensor forward(Saved& saved, const Tensors& in, const Args&) {
+    saved.keep_input(0, in[0]);
+    return each(in[0], [](auto x) {
+      const bool gives_up = std::is_same_v<decltype(x), float> && x < kFrom;
+      return gives_up ? decltype(x)(0) : std::exp(x);
+    });
+  }
+  static Tensors backward(const Backward<Tensor, Args>& b) {
+    return {num::mul(b.dy(), each(b[0], [](auto x) { return std::exp(x); }))};
+  }
+  static std::vector<Sample<Args>> samples(Rng&) { return {{"", {}, {Tensor::of({-40, -41, -42}, {3})}}}; }
+};
+
+struct OnColumns : Square {  // y = x^2 table, one number for each column: longer rows would read beyond it
+  struct Args {
+    std::vector<double> table;
+  };
+  static double at(const Args& a, int64_t column) {
+    BG_CHECK(column < static_cast<int64_t>(a.table.size()), "planted", "no such column", str(column), "one of 4");
+    return a.table[static_cast<size_t>(column)];
+  }
+  template <class S>
+  static Arrs<S> reference(const Arrs<S>& in, const Args& a) {
+    Arr<S> y = in[0];
+    for (int64_t k = 0; k < y.numel(); ++k) y[k] = y[k] * y[k] * S(at(a, k % y.shape[1]));
+    return {y};
+  }
+  static Tensor weights(const Tensor& x, const Args& a) {
+    std::vector<double> w;
+    for (int64_t k = 0; k < x.numel(); ++k) w.push_back(at(a, k % x.size(1)));
+    return Tensor::of(std::move(w), x.shape()).to(x.dtype());
+  }
+  static Tensor forward(Saved& saved, const Tensors& in, const Args& a) {
+    saved.keep_input(0, in[0]);
+    return num::mul(num::mul(in[0], in[0]), weights(in[0], a));
+  }
+  static Tensors backward(const Backward<Tensor, Args>& b) {
+    return {num::scale(num::mul(num::mul(b.dy(), b[0]), weights(b[0], b.args)), 2)};
+  }
+  static std::vector<Sample<Args>> samples(Rng& r) {
+    return {{"(3, 4)", {{1, 2, 3, 4}}, {Tensor::randn({3, 4}, r, DType::f64)}}};
+  }
+  static std::vector<Mutant<Tensor, Args>> mutants() {
+    return {{"factor forgotten", [](auto& b) { return Tensors{num::mul(b.dy(), b[0])}; }}};
+  }
+};
+
 bool says(const OpReport& r, std::string_view text) { return r.to_string().find(text) != std::string::npos; }
 
 }  // namespace
@@ -197,6 +272,21 @@ TEST_CASE("an error away from the samples' points is found at moved points") {
   CHECK(says(r, "where every number times 4"));
   CHECK(says(r, "declare the Domain of the input"));
   CHECK(verify<Square>().passed());
+}
+
+TEST_CASE("a forward that is wrong, or nan, away from the samples' points alone is found there") {
+  const OpReport r = verify<ForgottenValue>();
+  CHECK(r.failed(Step::V1));
+  CHECK(says(r, "where every number times 4: forward = reference"));
+  CHECK(says(verify<NanAway>(), "nan"));
+  CHECK(verify<NanAway>().failed(Step::V1));
+}
+
+TEST_CASE("rows do not grow where the arguments hold a table") {
+  const OpReport r = verify<OnColumns>();
+  INFO(r.to_string());
+  CHECK(r.passed());
+  CHECK(r.skipped.count("moved points: forward or reference refuses it") == 0);
 }
 
 TEST_CASE("a clamp on gradients, a skipped zero and a break are not linear in the cotangent") {
@@ -210,6 +300,7 @@ TEST_CASE("a clamp on gradients, a skipped zero and a break are not linear in th
 
 TEST_CASE("a forward that is wrong in f32 alone is rejected, cancellation that right code has is not") {
   CHECK(says(verify<Rough>(), "f32 forward = f64 forward"));
+  CHECK(says(verify<FarTail>(), "f32 forward = f64 forward"));
 }
 
 TEST_CASE("an input that moves the outputs needs a gradient, or a reason why it has none") {
@@ -227,6 +318,9 @@ TEST_CASE("kinks: undeclared they are named, declared the convention is verified
   INFO(declared.to_string());
   CHECK(declared.passed());
   CHECK(verify<OtherConvention>().wrong());
+  const OpReport smooth = verify<SmoothDeclared>();
+  CHECK_FALSE(smooth.wrong());
+  CHECK(says(smooth, "no slope jumps here"));
 }
 
 TEST_CASE("straight-through: the function whose derivative the backward is by convention is verified") {
@@ -284,6 +378,17 @@ TEST_CASE("a function that is no op climbs the ladder with the oracles that it h
   f.forward = given(3.001);
   CHECK(verify(f).wrong());
   CHECK_THAT(verify(f).failures.at(0).rerun, Contains("the same call with {.seed = 1"));
+  f.forward = given(3);
+  f.samples = [](Rng& r) {  // too large for the whole Jacobian
+    return std::vector<Sample<NoArgs>>{{"(9, 10)", {}, {Tensor::randn({9, 10}, r, DType::f64)}}};
+  };
+  f.reference = {};
+  f.jvp = {};
+  const OpReport large = verify(f);
+  INFO(large.to_string());
+  CHECK(large.passed());
+  CHECK(large.generated > 0);
+  CHECK(large.generated_killed == large.generated);
   f.name.clear();
   CHECK_THROWS_WITH(verify(f), Contains("the function has no name"));
 }

@@ -131,9 +131,10 @@ int check_pairs(const Options& o, const std::vector<Pair>& pairs, bool weak) {
                   std::string(name_of(f_right)).c_str());
   }
   if (!o.json) {
-    std::printf("verify: %d of %d caught, %d right rejected, %d right inconclusive; gradcheck(f): %d caught, %d right "
-                "rejected\n",
-                caught, count, rejected, unsure, caught_by_function, rejected_by_function);
+    std::printf(
+        "verify: %d of %d caught, %d right rejected, %d right inconclusive; gradcheck(f): %d caught, %d right "
+        "rejected\n",
+        caught, count, rejected, unsure, caught_by_function, rejected_by_function);
     for (const auto& [name, why] : weak ? std::map<std::string, std::string>() : kMissed)
       if (o.group == "a") std::printf("missed: %s: %s\n", name.c_str(), why.c_str());
     for (const auto& [name, why] : weak ? std::map<std::string, std::string>() : kBitsDepend)

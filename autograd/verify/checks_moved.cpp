@@ -69,27 +69,83 @@ bool kink_near(const Subject& s, const Forward& f, const Draw& d, size_t input) 
   return !(norm(gap) <= kJump * dir.ju_norm);
 }
 
-// The same op on more rows and on wider ones, beyond any vector and block: where all inputs have one shape, which may
-// grow. The numbers are drawn from those of the sample.
-std::optional<Tensors> grown(const Subject& s, const Tensors& in, Rng& rng) {
-  if (!s.point.may_grow()) return std::nullopt;
-  constexpr int64_t kWider = 37;  // more than two vectors of 16, and odd
-  const std::vector<size_t> inputs = s.differentiable();
-  if (inputs.size() != in.size() || in[0].rank() == 0 || in[0].numel() == 0) return std::nullopt;
-  Shape shape = in[0].shape();
-  if (shape.rank() > 1 && shape[shape.rank() - 1] == shape[shape.rank() - 2]) return std::nullopt;  // perhaps by nature
-  for (size_t i : inputs)
-    if (!(in[i].shape() == shape) || s.point.inputs[i].domain == Domain::symmetric) return std::nullopt;
-  shape[shape.rank() - 1] += kWider;
-  if (shape.rank() > 1) ++shape[0];
+// A tensor of another shape, of numbers that the sample has. Integers that rise (segments, offsets) go on rising,
+// between the same ends.
+Tensor redrawn(const Tensor& from, const Shape& shape, Rng& rng) {
+  std::vector<double> numbers = from.to_vector<double>();
+  if (numbers.empty()) return from;
+  const bool rising = !is_float(from.dtype()) && std::is_sorted(numbers.begin(), numbers.end());
+  std::vector<double> to(static_cast<size_t>(shape.numel()));
+  for (double& x : to) x = numbers[rng.below(numbers.size())];
+  if (rising && !to.empty()) {
+    std::sort(to.begin(), to.end());
+    to.front() = numbers.front();
+    to.back() = numbers.back();
+  }
+  return Tensor::of(std::move(to), shape).to(from.dtype());
+}
+
+Tensors redrawn(const Subject& s, const Tensors& in, const std::function<Shape(const Shape&)>& shape_of, Rng& rng) {
   Tensors out;
-  for (size_t i : inputs) {
-    const std::vector<double> from = in[i].to_vector<double>();
-    std::vector<double> to(static_cast<size_t>(shape.numel()));
-    for (double& x : to) x = from[static_cast<size_t>(rng.uniform() * static_cast<double>(from.size()))];
-    out.push_back(projected(s.point.inputs[i].domain, Tensor::of(std::move(to), shape)));
+  for (size_t i = 0; i < in.size(); ++i)
+    out.push_back(in[i].defined() ? projected(s.point.inputs[i].domain, redrawn(in[i], shape_of(in[i].shape()), rng))
+                                  : in[i]);
+  return out;
+}
+
+struct Redrawn {
+  std::string how;
+  Tensors in;
+};
+
+// The same op beyond any vector and block: rows that are longer by an odd number, where all inputs have one shape; and
+// every size that occurs, wherever it does, times a whole number, so that what was divisible still is.
+std::vector<Redrawn> grown(const Subject& s, const Tensors& in, Rng& rng) {
+  constexpr int64_t kWider = 37, kBeyond = 32, kMostElements = 1 << 14;  // more than two vectors of 16
+  std::vector<Redrawn> out;
+  if (!s.point.may_grow()) return out;
+  std::vector<int64_t> sizes;
+  bool one_shape = true;
+  for (const Tensor& x : in) {
+    if (!x.defined() || x.numel() == 0) return out;
+    one_shape = one_shape && x.shape() == in[0].shape() && is_float(x.dtype());
+    for (int d = 0; d < x.rank(); ++d)
+      if (std::find(sizes.begin(), sizes.end(), x.size(d)) == sizes.end()) sizes.push_back(x.size(d));
+  }
+  auto add = [&](std::string how, const std::function<Shape(const Shape&)>& shape_of) {
+    int64_t elements = 0;
+    for (const Tensor& x : in) elements += shape_of(x.shape()).numel();
+    if (elements <= kMostElements) out.push_back({std::move(how), redrawn(s, in, shape_of, rng)});
+  };
+  const int rank = in.empty() ? 0 : in[0].rank();
+  const bool square = rank > 1 && in[0].size(-1) == in[0].size(-2);  // perhaps by nature
+  if (one_shape && rank > 0 && !square)
+    add("rows are 37 longer and one more", [](Shape shape) {
+      shape[shape.rank() - 1] += kWider;
+      if (shape.rank() > 1) ++shape[0];
+      return shape;
+    });
+  for (const int64_t size : sizes) {
+    const int64_t now = size * (kBeyond / size + 1);
+    add(str("every dimension of ", size, " is ", now), [=](Shape shape) {
+      for (int d = 0; d < shape.rank(); ++d)
+        if (shape[d] == size) shape[d] = now;
+      return shape;
+    });
   }
   return out;
+}
+
+// Indices that meet, and others that nobody uses.
+std::optional<Tensors> other_integers(const Tensors& in, Rng& rng) {
+  Tensors out = in;
+  bool any = false;
+  for (Tensor& x : out) {
+    if (!x.defined() || is_float(x.dtype()) || x.numel() < 2) continue;
+    x = redrawn(x, x.shape(), rng);
+    any = true;
+  }
+  return any ? std::optional(out) : std::nullopt;
 }
 
 class MovedPoint {
@@ -210,6 +266,34 @@ class MovedPoint {
   std::string where_;
 };
 
+// Other shapes, indices and arguments than the author's. The first samples take them all, later ones one each.
+void check_varied(Recorder& r, const Subject& s, const Forward& f, const Draw& d, Rng& rng) {
+  const size_t at = static_cast<size_t>(s.point.index), whole = r.options().quick ? 1 : 3;
+  Rng draw = rng.fork(0);
+  auto chosen = [&](size_t k, size_t count) { return at < whole || (!r.options().quick && k == at % count); };
+  auto attempt = [&](const std::string& how, auto&& check) {
+    try {
+      check();
+    } catch (const std::exception&) {
+      r.skip("moved points: " + how + ", of which backward makes something else");
+    }
+  };
+  const std::vector<Redrawn> larger = grown(s, f.in, draw);
+  for (size_t k = 0; k < larger.size(); ++k)
+    if (chosen(k, larger.size()))
+      attempt("other sizes", [&] { MovedPoint(r, s, larger[k].how).check(larger[k].in, f, d, draw); });
+  if (const auto in = other_integers(f.in, draw))
+    attempt("other integers",
+            [&] { MovedPoint(r, s, "integers are drawn anew from their own").check(*in, f, d, draw); });
+  attempt("other arguments", [&] {
+    const auto others = s.point.other_arguments(r.entry().fixed_arguments);
+    for (size_t k = 0; k < others.size(); ++k)
+      if (chosen(k, others.size()))
+        attempt("other arguments",
+                [&] { MovedPoint(r, s.at(*others[k].second), others[k].first).check(f.in, f, d, draw); });
+  });
+}
+
 }  // namespace
 
 void check_moved(Recorder& r, const Subject& s, const Forward& f, const Draw& d, Rng& rng) {
@@ -223,14 +307,7 @@ void check_moved(Recorder& r, const Subject& s, const Forward& f, const Draw& d,
     Rng draw = rng.fork(k + 1);
     MovedPoint(r, s, move.name).check(moved_inputs(s, f.in, move, draw), f, d, draw);
   }
-  if (r.options().quick && s.point.index > 0) return;
-  Rng draw = rng.fork(0);
-  try {
-    if (const auto in = grown(s, f.in, draw))
-      MovedPoint(r, s, "rows are 37 longer and one more").check(*in, f, d, draw);
-  } catch (const std::exception&) {
-    r.skip("moved points: longer rows, of which backward makes something else");
-  }
+  check_varied(r, s, f, d, rng);
 }
 
 }  // namespace bg::verifier

@@ -14,6 +14,7 @@ class OpPoint final : public Point {
   using Value = GradValue<O>;
   using Mutants = std::vector<Mutant<Value, Args>>;
 
+  OpPoint(const OpPoint&) = default;
   OpPoint(Sample<Args> sample, std::shared_ptr<const Mutants> mutants)
       : args_(std::move(sample.args)), mutants_(std::move(mutants)) {
     label = std::move(sample.label);
@@ -52,6 +53,17 @@ class OpPoint final : public Point {
       fail(O::name, "the op has no compose");
   }
   bool may_grow() const override { return verifier::detail::single_values(args_); }
+  std::vector<std::pair<std::string, std::unique_ptr<Point>>> other_arguments(
+      const std::vector<size_t>& fixed) const override {
+    std::vector<std::pair<std::string, std::unique_ptr<Point>>> out;
+    for (Varied<Args>& v : varied_fields(args_, fixed)) {
+      auto other = std::make_unique<OpPoint>(*this);
+      other->args_ = std::move(v.value);
+      other->inputs = inputs_of<O>(other->args_, values.size());
+      out.emplace_back(std::move(v.how), std::move(other));
+    }
+    return out;
+  }
   std::vector<Field> compared_arguments(const Point& other) const override {
     return compared_fields(args_, dynamic_cast<const OpPoint&>(other).args_);
   }

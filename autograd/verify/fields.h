@@ -3,6 +3,7 @@
 // for each number of fields.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <concepts>
@@ -88,14 +89,14 @@ constexpr size_t field_count() {
   }
 }
 
-/// f(the fields of a).
+/// f(the fields of x).
 template <class A, class F>
-decltype(auto) with_fields(const A& x, F&& run) {
-  constexpr size_t n = field_count<A>();
+decltype(auto) with_fields(A& x, F&& run) {
+  constexpr size_t n = field_count<std::remove_const_t<A>>();
   static_assert(n > 0, "a struct that can be taken apart");
 #define BG_BIND(count, ...)                   \
   else if constexpr (n == count) {            \
-    const auto& [__VA_ARGS__] = x;            \
+    auto& [__VA_ARGS__] = x;                  \
     return std::forward<F>(run)(__VA_ARGS__); \
   }
   if constexpr (n == 0) {
@@ -195,7 +196,58 @@ bool single_values(const T& value) {
     return false;
 }
 
+/// Other values for one field that are as good as the one it has: switches turned, numbers halved and doubled.
+template <class T>
+std::vector<std::pair<std::string_view, T>> other_values(const T& value) {
+  if constexpr (std::same_as<T, bool>) {
+    return {{"turned", !value}};
+  } else if constexpr (std::floating_point<T>) {
+    if (value == 0) return {};
+    return {{"halved", value / 2}, {"doubled", value * 2}};
+  } else {
+    return {};
+  }
+}
+
 }  // namespace detail
+
+/// A struct with one field changed, and how: "argument 2 of 3 halved".
+template <class A>
+struct Varied {
+  std::string how;
+  A value;
+};
+
+/// Every way to change one field of `a` to another value that is as good (numbers and switches; counts and names have
+/// meanings that others rest on). `fixed`: fields, from 1, that are left as they are.
+template <class A>
+std::vector<Varied<A>> varied_fields(const A& a, const std::vector<size_t>& fixed) {
+  std::vector<Varied<A>> out;
+  if constexpr (!std::is_empty_v<A> && detail::field_count<A>() > 0) {
+    constexpr size_t count = detail::field_count<A>();
+    size_t number = 0;
+    auto vary = [&](const auto& field) {
+      const size_t at = ++number;
+      if (std::find(fixed.begin(), fixed.end(), at) != fixed.end()) return;
+      for (const auto& [how, value] : detail::other_values(field)) {
+        A other = a;
+        size_t k = 0;
+        detail::with_fields(other, [&, &value = value](auto&... mine) {
+          auto set = [&](auto& one) {
+            const bool here = ++k == at;
+            if constexpr (std::is_assignable_v<decltype(one), decltype(value)> &&
+                          std::same_as<std::remove_cvref_t<decltype(one)>, std::remove_cvref_t<decltype(value)>>)
+              if (here) one = value;
+          };
+          (set(mine), ...);
+        });
+        out.push_back({str("argument ", at, " of ", count, " is ", how), std::move(other)});
+      }
+    };
+    detail::with_fields(a, [&](const auto&... field) { (vary(field), ...); });
+  }
+  return out;
+}
 
 /// One field of two structs of one type.
 struct Field {

@@ -32,6 +32,8 @@ class Subject {
 
   const Point& point;
 
+  /// The same backward, right or wrong, at another point.
+  Subject at(const Point& other) const { return Subject(other, mutant_, corrupt_); }
   Forward forward(const Tensors& in, bool recording = true) const;
   /// Gradients as the engine would hand them out: summed over broadcast dimensions, checked for number, shape and
   /// dtype, zeros where the op says "exactly zero", undefined where not needed.

@@ -240,7 +240,9 @@ struct SumOfParts {  // the right way
 constexpr double kFixedPoint = 1LL << 50;
 template <class T>
 int64_t fixed(T a, T b) {
-  return std::llround(static_cast<double>(a) * static_cast<double>(b) * kFixedPoint);
+  constexpr double kRange = 0x1p55;  // with room for the sum; what lies beyond is lost
+  const double product = static_cast<double>(a) * static_cast<double>(b) * kFixedPoint;
+  return std::abs(product) < kRange ? std::llround(product) : 0;
 }
 struct UnlockedFixedPoint {
   template <class T>

@@ -239,29 +239,29 @@ struct SumOfParts {  // the right way
 // In fixed point a sum is exact in every order: nothing but a lost update shows.
 constexpr double kFixedPoint = 1LL << 50;
 template <class T>
-int64_t fixed(T a, T b) {
-  constexpr double kRange = 0x1p55;  // with room for the sum; what lies beyond is lost
+uint64_t fixed(T a, T b) {  // unsigned: sums beyond its range wrap around
+  constexpr double kRange = 0x1p62;
   const double product = static_cast<double>(a) * static_cast<double>(b) * kFixedPoint;
-  return std::abs(product) < kRange ? std::llround(product) : 0;
+  return std::abs(product) < kRange ? static_cast<uint64_t>(std::llround(product)) : 0;
 }
 struct UnlockedFixedPoint {
   template <class T>
   static T dot(const T* a, const T* b, int64_t rows, int64_t n) {
-    std::atomic<int64_t> total{0};
+    std::atomic<uint64_t> total{0};
     for_rows(rows, [&](int64_t r) {
       for (int64_t i = r * n; i < (r + 1) * n; ++i) store(total, load(total) + fixed(a[i], b[i]));
     });
-    return static_cast<T>(static_cast<double>(total) / kFixedPoint);
+    return static_cast<T>(static_cast<double>(static_cast<int64_t>(total.load())) / kFixedPoint);
   }
 };
 struct AtomicFixedPoint {
   template <class T>
   static T dot(const T* a, const T* b, int64_t rows, int64_t n) {
-    std::atomic<int64_t> total{0};
+    std::atomic<uint64_t> total{0};
     for_rows(rows, [&](int64_t r) {
       for (int64_t i = r * n; i < (r + 1) * n; ++i) total += fixed(a[i], b[i]);
     });
-    return static_cast<T>(static_cast<double>(total) / kFixedPoint);
+    return static_cast<T>(static_cast<double>(static_cast<int64_t>(total.load())) / kFixedPoint);
   }
 };
 

@@ -244,6 +244,7 @@ uint64_t fixed(T a, T b) {  // unsigned: sums beyond its range wrap around
   const double product = static_cast<double>(a) * static_cast<double>(b) * kFixedPoint;
   return std::abs(product) < kRange ? static_cast<uint64_t>(std::llround(product)) : 0;
 }
+double from_fixed(uint64_t total) { return static_cast<double>(static_cast<int64_t>(total)) / kFixedPoint; }
 struct UnlockedFixedPoint {
   template <class T>
   static T dot(const T* a, const T* b, int64_t rows, int64_t n) {
@@ -251,7 +252,7 @@ struct UnlockedFixedPoint {
     for_rows(rows, [&](int64_t r) {
       for (int64_t i = r * n; i < (r + 1) * n; ++i) store(total, load(total) + fixed(a[i], b[i]));
     });
-    return static_cast<T>(static_cast<double>(static_cast<int64_t>(total.load())) / kFixedPoint);
+    return static_cast<T>(from_fixed(total));
   }
 };
 struct AtomicFixedPoint {
@@ -261,7 +262,7 @@ struct AtomicFixedPoint {
     for_rows(rows, [&](int64_t r) {
       for (int64_t i = r * n; i < (r + 1) * n; ++i) total += fixed(a[i], b[i]);
     });
-    return static_cast<T>(static_cast<double>(static_cast<int64_t>(total.load())) / kFixedPoint);
+    return static_cast<T>(from_fixed(total));
   }
 };
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "autograd/dual.h"
+#include "core/error.h"
 #include "core/shape.h"
 
 namespace bg {
@@ -19,23 +20,28 @@ struct Arr {
 
   int64_t numel() const { return static_cast<int64_t>(v.size()); }
   int64_t size(int d) const { return shape[d < 0 ? d + shape.rank() : d]; }
-  S& operator[](int64_t i) { return v[static_cast<size_t>(i)]; }
-  const S& operator[](int64_t i) const { return v[static_cast<size_t>(i)]; }
+  S& operator[](int64_t i) { return v[checked(i)]; }
+  const S& operator[](int64_t i) const { return v[checked(i)]; }
 
   /// a(i, j, k): one index per dimension.
   template <class... I>
   S& operator()(I... i) {
-    return v[static_cast<size_t>(flat(i...))];
+    return v[checked(flat(i...))];
   }
   template <class... I>
   const S& operator()(I... i) const {
-    return v[static_cast<size_t>(flat(i...))];
+    return v[checked(flat(i...))];
   }
 
   /// An element used as an index.
-  int64_t index(int64_t i) const { return static_cast<int64_t>(sc::value(v[static_cast<size_t>(i)])); }
+  int64_t index(int64_t i) const { return static_cast<int64_t>(sc::value(v[checked(i)])); }
 
  private:
+  // The verifier tries a reference where its author did not: at other sizes, arguments, indices.
+  size_t checked(int64_t i) const {
+    BG_CHECK(i >= 0 && i < numel(), "reference", "an element outside of an array", str(i), str("0 to ", numel() - 1));
+    return static_cast<size_t>(i);
+  }
   template <class... I>
   int64_t flat(I... i) const {
     int64_t at = 0;

@@ -79,6 +79,14 @@ Tensor exact_gradient(const Point& point, const Forward& f, const Tensors& v, si
 /// points within rounding of it. Large where the function is badly conditioned.
 double rounding_of(const Subject& s, const Forward& f, const Draw& d, size_t input);
 
+/// Does the reference's derivative jump within rounding of the point, by enough to explain an error of <v, J u>? A bend
+/// that is smooth fades as its ends come closer.
+bool kink_near(const Subject& s, const Forward& f, const Draw& d, size_t input, double error);
+
+/// Do differences of forward agree with <gradient, u> = `gu`, and not with <v, J u>? Then forward and gradient are of
+/// one function, and the reference's slope of another: a branch that it takes elsewhere, at a tie.
+bool differences_agree(const Subject& s, const Forward& f, const Draw& d, size_t input, double gu);
+
 /// Is J u of this input so small that it may be rounding, and nothing else?
 bool is_zero(const Subject& s, const Forward& f, const Draw& d, size_t input);
 

@@ -77,13 +77,18 @@ std::optional<Step> rejected(const Entry& entry, const Subject& s, const Case& c
   return std::find_if(scratch.failures.begin(), scratch.failures.end(), [](auto& f) { return !f.inconclusive; })->step;
 }
 
-// The same for one wrong gradient at hand, without running a backward again.
+// The same for one wrong gradient of the first draw's cotangent.
 bool rejected_at_once(const Entry& entry, const Case& c, size_t input, const Tensor& wrong,
                       const VerifyOptions& options) {
   OpReport scratch;
   Recorder r(scratch, options, entry);
   r.set_explains(false);
   check_exact(r, c.subject, c.forward, c.draws[0], input, wrong);
+  const Point& point = c.subject.point;
+  if (!point.has.tangents && point.kink.empty()) {
+    const Subject replaced(point, -1, [&](Tensors& g) { g[input] = wrong; });
+    check_difference(r, replaced, c.forward, c.draws[0]);
+  }
   return scratch.wrong();
 }
 

@@ -80,6 +80,7 @@ bool rounding_alone(const Subject& s, const Tensors& in, const Tensor& out, size
   constexpr double kConfirmed = 1e-6;
   double most = 0;
   for (const Tensor& x : in) most = std::max(most, largest(x));
+  if (largest(out) == 0) return true;
   if (largest(out) >= kVanished * most) return false;
   if (!s.point.has.wide) return true;
   const Arr<long double> exact = s.point.reference(to_arrs<long double>(in))[k];
@@ -87,6 +88,119 @@ bool rounding_alone(const Subject& s, const Tensors& in, const Tensor& out, size
   for (int64_t e = 0; e < out.numel(); ++e)
     off = std::max(off, std::abs(static_cast<double>(out.flat(e) - exact.v[static_cast<size_t>(e)])));
   return !(off <= kConfirmed * largest(out));
+}
+
+// f32 with f64 at one point. `how`: where that is.
+class Comparison {
+ public:
+  Comparison(Recorder& r, const Subject& s, std::string how, const Tensors& in, const Tensors& cotangents)
+      : r_(r),
+        s_(s),
+        how_(std::move(how)),
+        x_(converted(in, DType::f32)),
+        v_(converted(cotangents, DType::f32)),
+        x64_(converted(x_, DType::f64)),
+        v64_(converted(v_, DType::f64)) {}
+
+  /// False: beyond what f32 can hold.
+  bool in_range() {
+    if (!verifier::in_range(x64_)) return false;
+    wide_ = results(s_, x64_, v64_);
+    return verifier::in_range(wide_.out) && verifier::in_range(wide_.g);
+  }
+  const Results& wide() const { return wide_; }
+  const Tensors& narrow_gradients() const { return narrow_.g; }
+  const Tensors& inputs() const { return x_; }
+  const Tensors& wide_inputs() const { return x64_; }
+  const Tensors& cotangents() const { return v_; }
+
+  using Of = std::function<bool(size_t input)>;
+  /// `share`: an element below this share of its tensor's largest is measured in that: larger terms add up to it.
+  /// `zero`: inputs whose gradient is zero but for rounding; `left_out`: those of which only NaN would be an error.
+  void compare(double bound, double share, const Of& zero, const Of& left_out, Rng& rng) {
+    narrow_ = results(s_, x_, v_);
+    std::vector<std::vector<double>> out_spread(wide_.out.size()), g_spread(wide_.g.size());
+    for (int k = 0; k < (r_.options().quick ? 2 : 4); ++k) {
+      const Results there = results(s_, perturbed(s_.point, x64_, kUlp, rng), perturbed(v64_, kUlp, rng));
+      for (size_t i = 0; i < wide_.out.size(); ++i)
+        if (is_float(wide_.out[i].dtype())) widen(out_spread[i], wide_.out[i], there.out[i]);
+      for (size_t i : s_.differentiable()) widen(g_spread[i], wide_.g[i], there.g[i]);
+    }
+    for (size_t k = 0; k < wide_.out.size(); ++k)
+      if (is_float(wide_.out[k].dtype()) && rounding_alone(s_, x64_, wide_.out[k], k))
+        r_.skip("V7: an output that is zero but for rounding");
+      else
+        expect_near(r_, how_ + "f32 forward = f64 forward", str("output ", k), narrow_.out[k], wide_.out[k],
+                    out_spread[k], share, bound);
+    for (size_t i : s_.differentiable())
+      if (!left_out(i) || !describe_non_finite(narrow_.g[i]).empty())
+        expect_near(r_, how_ + "f32 backward = f64 backward", s_.point.inputs[i].name, narrow_.g[i], wide_.g[i],
+                    g_spread[i], share, bound, zero(i) ? s_.unit() : 0);
+  }
+
+ private:
+  Recorder& r_;
+  const Subject& s_;
+  std::string how_;
+  Tensors x_, v_, x64_, v64_;
+  Results wide_, narrow_;
+};
+
+// Where f32 loses what f64 does not: very small, very large, and with a common offset.
+struct Far {
+  std::string name;
+  double most_growth;  ///< of the outputs, beyond which gradients are differences of them
+  bool alone;          ///< of one input, another at each sample
+  std::function<Tensor(const Tensor&)> make;
+};
+const std::vector<Far>& far_points() {
+  static const std::vector<Far> all{
+      {"every number times 2^-20", 0x1p20, false, [](const Tensor& x) { return num::scale(x, 0x1p-20); }},
+      {"every number times 2^7", 0x1p9, false, [](const Tensor& x) { return num::scale(x, 0x1p7); }},
+      {"1000 added to one input", 10, true,
+       [](const Tensor& x) { return num::add(x, Tensor::full(x.shape(), 1000, x.dtype())); }}};
+  return all;
+}
+
+// Where the function has left its scale, what is left is rounding, or what it was blown up from.
+bool comparable(const Tensors& in, const Results& at, const Tensors& there, const Results& far, size_t i) {
+  constexpr double kFaint = 1e-2;
+  const double g = norm(flatten({at.g[i]})), g_far = norm(flatten({far.g[i]}));
+  const double x = norm(flatten({in[i]})), x_far = norm(flatten({there[i]}));
+  const double y = norm(flatten(at.out)), y_far = norm(flatten(far.out));
+  return g_far > kFaint * g && g_far * x_far * y > kFaint * g * x * y_far;
+}
+
+// Coarser than at the author's point: sums cancel inside right code, too (dP - <dO, O> of values with an offset).
+void check_far(Recorder& r, const Subject& s, const Forward& f, const Draw& d, const Results& at, double bound,
+               Rng& rng) {
+  constexpr double kCoarse = 3e-2, kFaint = 1e-4;
+  const std::vector<size_t> inputs = s.differentiable();
+  const size_t input = inputs[static_cast<size_t>(s.point.index) % inputs.size()];
+  for (const Far& far : far_points()) {
+    Tensors in = f.in;
+    for (size_t i : inputs)
+      if (!far.alone || i == input) in[i] = projected(s.point.inputs[i].domain, far.make(in[i]));
+    Comparison c(r, s, "where " + far.name + ": ", in, d.v);
+    try {
+      if (!c.in_range()) {
+        r.skip("V7: far points, beyond the range of f32");
+        continue;
+      }
+      const double growth = norm(flatten(c.wide().out)) / norm(flatten(at.out));
+      if (!(growth > kFaint && growth < far.most_growth)) {
+        r.skip("V7: far points, where the outputs have another size");
+        continue;
+      }
+      auto incomparable = [&](size_t i) {
+        return s.declared_zero(i) || is_zero(s, f, d, i) || !comparable(f.in, at, in, c.wide(), i);
+      };
+      c.compare(
+          std::max(bound, kCoarse), 1, [](size_t) { return false; }, incomparable, rng);
+    } catch (const Error&) {
+      r.skip("V7: far points, which forward refuses");
+    }
+  }
 }
 
 // A threshold or a clamp in the f32 branch alone.
@@ -123,32 +237,14 @@ bool refuses_f32(Recorder& r, const Subject& s, const Forward& f, const Draw& d)
 
 void check_precision(Recorder& r, const Subject& s, const Forward& f, const Draw& d, double bound, Rng& rng) {
   if (refuses_f32(r, s, f, d)) return;
-  const Tensors x = converted(f.in, DType::f32), v = converted(d.v, DType::f32);
-  const Tensors x64 = converted(x, DType::f64), v64 = converted(v, DType::f64);
-  if (!in_range(f.in)) return r.skip("V7: beyond the range of f32");
-  const Results wide = results(s, x64, v64);
-  if (!in_range(wide.out) || !in_range(wide.g)) return r.skip("V7: beyond the range of f32");
-  const Results narrow = results(s, x, v);
-  std::vector<std::vector<double>> out_spread(wide.out.size()), g_spread(wide.g.size());
-  for (int k = 0; k < (r.options().quick ? 2 : 4); ++k) {
-    const Results there = results(s, perturbed(s.point, x64, kUlp, rng), perturbed(v64, kUlp, rng));
-    for (size_t i = 0; i < wide.out.size(); ++i)
-      if (is_float(wide.out[i].dtype())) widen(out_spread[i], wide.out[i], there.out[i]);
-    for (size_t i : s.differentiable()) widen(g_spread[i], wide.g[i], there.g[i]);
-  }
-  // An element below a tenth of its tensor's largest is measured in tenths of that: larger terms add up to it. Where
-  // the numbers span decades, every element counts at its own size.
-  const double share = spans_decades(x64) ? 0 : 0.1;
-  for (size_t k = 0; k < wide.out.size(); ++k)
-    if (is_float(wide.out[k].dtype()) && rounding_alone(s, x64, wide.out[k], k))
-      r.skip("V7: an output that is zero but for rounding");
-    else
-      expect_near(r, "f32 forward = f64 forward", str("output ", k), narrow.out[k], wide.out[k], out_spread[k], share,
-                  bound);
-  for (size_t i : s.differentiable())
-    expect_near(r, "f32 backward = f64 backward", s.point.inputs[i].name, narrow.g[i], wide.g[i], g_spread[i], share,
-                bound, s.declared_zero(i) || is_zero(s, f, d, i) ? s.unit() : 0);
-  scales(r, s, x, v, narrow.g, bound);
+  Comparison here(r, s, "", f.in, d.v);
+  if (!here.in_range()) return r.skip("V7: beyond the range of f32");
+  // where the numbers span decades, every element counts at its own size
+  here.compare(
+      bound, spans_decades(here.wide_inputs()) ? 0 : 0.1,
+      [&](size_t i) { return s.declared_zero(i) || is_zero(s, f, d, i); }, [](size_t) { return false; }, rng);
+  scales(r, s, here.inputs(), here.cotangents(), here.narrow_gradients(), bound);
+  if (!r.options().quick && s.point.kink.empty()) check_far(r, s, f, d, here.wide(), bound, rng);
 }
 
 }  // namespace bg::verifier

@@ -15,8 +15,9 @@ class OpPoint final : public Point {
   using Mutants = std::vector<Mutant<Value, Args>>;
 
   OpPoint(const OpPoint&) = default;
-  OpPoint(Sample<Args> sample, std::shared_ptr<const Mutants> mutants)
-      : args_(std::move(sample.args)), mutants_(std::move(mutants)) {
+  OpPoint(Sample<Args> sample, std::shared_ptr<const Mutants> mutants,
+          std::shared_ptr<const std::vector<Args>> all = std::make_shared<std::vector<Args>>())
+      : args_(std::move(sample.args)), mutants_(std::move(mutants)), all_args_(std::move(all)) {
     label = std::move(sample.label);
     values = std::move(sample.inputs);
     zero_grads = std::move(sample.zero_grads);
@@ -56,12 +57,16 @@ class OpPoint final : public Point {
   std::vector<std::pair<std::string, std::unique_ptr<Point>>> other_arguments(
       const std::vector<size_t>& fixed) const override {
     std::vector<std::pair<std::string, std::unique_ptr<Point>>> out;
-    for (Varied<Args>& v : varied_fields(args_, fixed)) {
+    auto add = [&](std::string how, Args args) {
       auto other = std::make_unique<OpPoint>(*this);
-      other->args_ = std::move(v.value);
+      other->args_ = std::move(args);
       other->inputs = inputs_of<O>(other->args_, values.size());
-      out.emplace_back(std::move(v.how), std::move(other));
-    }
+      out.emplace_back(std::move(how), std::move(other));
+    };
+    for (Varied<Args>& v : varied_fields(args_, fixed)) add(std::move(v.how), std::move(v.value));
+    for (size_t k = 0; k < all_args_->size(); ++k)
+      if (const Args& args = (*all_args_)[k]; detail::same(args, args_) == false)
+        add(str("the arguments are those of sample ", k), args);
     return out;
   }
   std::vector<Field> compared_arguments(const Point& other) const override {
@@ -94,6 +99,7 @@ class OpPoint final : public Point {
 
   Args args_;
   std::shared_ptr<const Mutants> mutants_;
+  std::shared_ptr<const std::vector<Args>> all_args_;  ///< of all samples
 };
 
 }  // namespace detail
@@ -114,8 +120,11 @@ Entry make_entry() {
   auto mutants = std::make_shared<const typename detail::OpPoint<O>::Mutants>(O::mutants());
   for (const auto& m : *mutants) e.mutants.push_back({m.name, m.equivalent});
   e.samples = [mutants](Rng& rng) {
+    auto samples = O::samples(rng);
+    auto args = std::make_shared<std::vector<typename O::Args>>();
+    for (const auto& s : samples) args->push_back(s.args);
     std::vector<std::unique_ptr<Point>> points;
-    for (auto& s : O::samples(rng)) points.push_back(std::make_unique<detail::OpPoint<O>>(std::move(s), mutants));
+    for (auto& s : samples) points.push_back(std::make_unique<detail::OpPoint<O>>(std::move(s), mutants, args));
     return points;
   };
   return e;

@@ -85,6 +85,13 @@ bool rows_equal(const Value& v) {
   return true;
 }
 
+bool rows_constant(const Value& v) {
+  const size_t row = v.numbers.size() / static_cast<size_t>(v.shape.rows());
+  for (size_t i = 0; i < v.numbers.size(); ++i)
+    if (v.numbers[i] != v.numbers[i - i % row]) return false;
+  return true;
+}
+
 bool is_matrix(const Value& v) { return v.shape.rank() >= 2; }
 int64_t from_end(const Value& v, int k) { return v.shape[v.shape.rank() - k]; }
 bool square(const Value& v) { return from_end(v, 1) == from_end(v, 2); }
@@ -103,7 +110,7 @@ bool repeats(const Value& v) { return std::set<double>(v.numbers.begin(), v.numb
 
 // -- One input --------------------------------------------------------------------------------------------------------
 
-// The weakest of: zero, one number everywhere, equal rows. Each implies the next.
+// The weakest of: zero, one number everywhere, rows of one number each, equal rows. Zero implies the others.
 std::string alike(const Input& x) {
   const double number = x.values[0].numbers[0];
   const bool one_number = x.every([&](const Value& v) { return constant(v) && v.numbers[0] == number; });
@@ -119,8 +126,11 @@ std::string alike(const Input& x) {
                "with random numbers");
   if (x.in.differentiable && x.every(rows_equal) && x.some([](const Value& v) { return v.shape.rows() > 1; }))
     return "all rows are equal in every sample: one that is read or written in place of another cannot be seen; add "
-           "one "
-           "with random rows";
+           "one with random rows";
+  if (x.in.differentiable && x.every(rows_constant) &&
+      x.some([](const Value& v) { return v.shape.rank() > 0 && v.shape.back() > 1; }))
+    return "each row is constant in every sample: an error in what is left of a row without its mean cannot be seen; "
+           "add one with random rows";
   return {};
 }
 

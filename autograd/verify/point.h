@@ -56,8 +56,8 @@ class Point {
   virtual Vars compose(const Vars& in) const = 0;  ///< throws when there is none
   /// May the inputs get longer rows and more of them? Not where the arguments hold a table that belongs to their sizes.
   virtual bool may_grow() const { return true; }
-  /// The same inputs with one argument changed, and how it was: "argument 2 of 3 is halved". `fixed`: arguments, from
-  /// 1, that have one value by design.
+  /// The same inputs with one argument changed, and how it was: "argument 2 of 3 is halved"; and with the arguments of
+  /// other samples. `fixed`: arguments, from 1, that have one value by design.
   virtual std::vector<std::pair<std::string, std::unique_ptr<Point>>> other_arguments(
       const std::vector<size_t>& fixed) const {
     (void)fixed;

@@ -250,7 +250,8 @@ const std::vector<Layout>& layouts() {
   static const std::vector<Layout> all{{"transposed", reversed_layout},
                                        {"offset (a contiguous slice of a larger tensor)", offset_layout},
                                        {"sliced with step 2", sliced_layout},
-                                       {"padded (rows of a wider tensor)", padded_layout}};
+                                       {"padded (rows of a wider tensor)", padded_layout},
+                                       {"windows (whole rows of a larger tensor)", window_layout}};
   return all;
 }
 
@@ -294,6 +295,16 @@ Tensor padded_layout(const Tensor& t) {
   wide[t.rank() - 1] += kLeft + kRight;
   Tensor view = nan_tensor(wide, t.dtype()).slice(-1, kLeft, kLeft + t.size(-1));
   view.copy_from(t, "padded layout");
+  return view;
+}
+
+Tensor window_layout(const Tensor& t) {
+  if (!t.defined() || t.rank() < 3) return offset_layout(t);
+  Shape large = t.shape();
+  for (int d = 0; d < t.rank() - 1; ++d) large[d] += 3;
+  Tensor view = nan_tensor(large, t.dtype());
+  for (int d = 0; d < t.rank() - 1; ++d) view = view.slice(d, 1, 1 + t.size(d));
+  view.copy_from(t, "window layout");
   return view;
 }
 

@@ -835,7 +835,7 @@ TEST_CASE("the HTML page is whole, escapes names and shows failures") {
   CHECK(m.error.size() > 0);
   const std::string page = html_page({r, evil}, {m, m}, {});
   CHECK_THAT(page,
-             Contains("</html>") && Contains("2 of 2 ops failed") && Contains("&lt;script&gt;") && Contains("<svg"));
+             Contains("</html>") && Contains("of 2 ops 2 wrong, 0 inconclusive") && Contains("&lt;script&gt;") && Contains("<svg"));
   CHECK_THAT(page, !Contains("<script>") && !Contains("http"));
 }
 

@@ -24,8 +24,10 @@ Tensor softmax_rows(const Tensor& x) {
   dispatch_float("softmax", x.dtype(), [&]<class T>() {
     T* out = y.mutable_data<T>("softmax");
     for (int64_t r = 0; r < x.numel() / n; ++r) {
+      const T* row = c.data<T>() + r * n;
+      const T top = *std::max_element(row, row + n);
       T sum = 0;
-      for (int64_t j = 0; j < n; ++j) sum += out[r * n + j] = std::exp(c.data<T>()[r * n + j]);
+      for (int64_t j = 0; j < n; ++j) sum += out[r * n + j] = std::exp(row[j] - top);
       for (int64_t j = 0; j < n; ++j) out[r * n + j] /= sum;
     }
   });

@@ -228,6 +228,72 @@ struct FarTail : Square {  // exp, whose f32 branch gives up far below zero
   static std::vector<Sample<Args>> samples(Rng&) { return {{"", {}, {Tensor::of({-40, -41, -42}, {3})}}}; }
 };
 
+struct IgnoresBatchStride : Square {  // looks at the last two strides before it reads without a copy
+  static Tensors backward(const Backward<Tensor, Args>& b) {
+    const Tensor& x = b[0];
+    const Shape& step = x.strides();
+    const bool as_is = step[2] == 1 && step[1] == x.size(2) && step[0] >= x.size(1) * x.size(2);
+    const Tensor rows = as_is ? x : x.contiguous(), dy = b.dy().contiguous();
+    Tensor g = Tensor::empty(x.shape(), x.dtype());
+    dispatch_float("planted", x.dtype(), [&]<class T>() {
+      for (int64_t k = 0; k < g.numel(); ++k) g.mutable_data<T>("planted")[k] = 2 * dy.data<T>()[k] * rows.data<T>()[k];
+    });
+    return {g};
+  }
+  static std::vector<Sample<Args>> samples(Rng& r) { return {{"", {}, {Tensor::randn({2, 4, 3}, r, DType::f64)}}}; }
+};
+
+struct Power : Square {  // y = x^p; wrong for p = 3 on matrices, which no sample has
+  struct Args {
+    int p;
+  };
+  template <class S>
+  static Arrs<S> reference(const Arrs<S>& in, const Args& a) {
+    return {map(in[0], [&](S x) { return a.p == 3 ? x * x * x : x * x; })};
+  }
+  static Tensor forward(Saved& saved, const Tensors& in, const Args& a) {
+    saved.keep_input(0, in[0]);
+    return each(in[0], [&](auto x) { return a.p == 3 ? x * x * x : x * x; });
+  }
+  static Tensors backward(const Backward<Tensor, Args>& b) {
+    const bool wrong = b.args.p == 3 && b[0].rank() == 2;
+    return {num::mul(b.dy(), each(b[0], [&](auto x) { return b.args.p == 3 && !wrong ? 3 * x * x : 2 * x; }))};
+  }
+  static std::vector<Sample<Args>> samples(Rng& r) {
+    return {{"square of a matrix", {2}, {Tensor::randn({3, 4}, r, DType::f64)}},
+            {"cube of a vector", {3}, {Tensor::randn({5}, r, DType::f64)}}};
+  }
+  static std::vector<Mutant<Tensor, Args>> mutants() {
+    return {{"factor forgotten", [](auto& b) { return Tensors{num::mul(b.dy(), b[0])}; }}};
+  }
+};
+
+struct NoRest : Forgotten {  // leaves out what is left of a row after whole vectors of 4
+  static inline const std::array inputs{In{"x"}, In{"t", false, "data"}};
+  static Tensors backward(const Backward<Tensor, Args>& b) {
+    Tensor g = Forgotten::backward(b)[0].contiguous();
+    g.slice(-1, g.size(-1) / 4 * 4, g.size(-1)).fill(0);
+    return {g, Tensor()};
+  }
+  static std::vector<Sample<Args>> samples(Rng& r) {
+    return {{"", {}, {Tensor::randn({3, 4}, r, DType::f64), Tensor::randn({4}, r, DType::f64)}}};
+  }
+};
+
+struct Logistic : Square {  // in f32 exp(x) overflows beyond 88
+  template <class S>
+  static Arrs<S> reference(const Arrs<S>& in, const Args&) {
+    return {map(in[0], [](S x) { return x < S(0) ? sc::exp(x) / (S(1) + sc::exp(x)) : S(1) / (S(1) + sc::exp(-x)); })};
+  }
+  static Tensor forward(Saved& saved, const Tensors& in, const Args&) {
+    saved.keep_output(0, each(in[0], [](auto x) { return std::exp(x) / (1 + std::exp(x)); }));
+    return each(in[0], [](auto x) { return std::exp(x) / (1 + std::exp(x)); });
+  }
+  static Tensors backward(const Backward<Tensor, Args>& b) {
+    return {num::mul(b.dy(), each(b[0], [](auto y) { return y * (1 - y); }))};
+  }
+};
+
 struct OnColumns : Square {  // y = x^2 table, one number for each column: longer rows would read beyond it
   struct Args {
     std::vector<double> table;
@@ -289,6 +355,12 @@ TEST_CASE("rows do not grow where the arguments hold a table") {
   CHECK(r.skipped.count("moved points: forward or reference refuses it") == 0);
 }
 
+TEST_CASE("an error that no sample shows is found at other sizes, layouts and arguments") {
+  CHECK(says(verify<IgnoresBatchStride>(), "windows (whole rows of a larger tensor)"));
+  CHECK(says(verify<Power>(), "where the arguments are those of sample 1"));
+  CHECK(says(verify<NoRest>(), "where every dimension of 4 is 5"));
+}
+
 TEST_CASE("a clamp on gradients, a skipped zero and a break are not linear in the cotangent") {
   CHECK(says(verify<Clamped>(), "B(2^100 v)"));
   CHECK(says(verify<Breaks>(), "B(part) + B(rest) = B(v)"));
@@ -301,6 +373,7 @@ TEST_CASE("a clamp on gradients, a skipped zero and a break are not linear in th
 TEST_CASE("a forward that is wrong in f32 alone is rejected, cancellation that right code has is not") {
   CHECK(says(verify<Rough>(), "f32 forward = f64 forward"));
   CHECK(says(verify<FarTail>(), "f32 forward = f64 forward"));
+  CHECK(says(verify<Logistic>(), "where every number times 2^7: f32 forward = f64 forward"));
 }
 
 TEST_CASE("an input that moves the outputs needs a gradient, or a reason why it has none") {

@@ -25,6 +25,7 @@ struct Function {
 
 std::vector<Pair> group_a();
 std::vector<Pair> group_b();
+std::vector<Pair> group_c();
 std::vector<Pair> weak_lists();
 std::vector<verifier::Entry> difficult_ops();
 std::vector<Function> difficult_functions(uint64_t seed);

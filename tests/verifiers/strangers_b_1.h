@@ -990,6 +990,7 @@ struct RotaryBase {
     return {y};
   }
   static Tensor forward(Saved& saved, const Tensors& in, const Args& a) {
+    BG_CHECK(in[0].size(1) % 2 == 0, "rotary", "a row without pairs", str(in[0].size(1)), "an even number");
     return run_loops<RotaryBase>(saved, in, a)[0];
   }
   static std::vector<Sample<Args>> samples(Rng& r) {

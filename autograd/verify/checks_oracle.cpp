@@ -369,6 +369,8 @@ void check_exact(Recorder& r, const Subject& s, const Forward& f, const Draw& d,
       return r.saw(i, false);
     }
     error = inner_error(beyond(std::abs(gu - dir.v_ju), rounding), 0, scale);
+  } else if (!dir.rounding) {
+    dir.rounding = kTolerance.exact * scale;  // one gradient agrees so far: others need no more room
   }
   r.saw(i, true);
   OpReport& report = r.report();

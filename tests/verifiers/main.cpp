@@ -1,6 +1,7 @@
 // Gives ops by strangers to verify<Op>() and to gradcheck(f):
 //
 //   strangers a|b|c|difficult|weak [--seed N] [--json] [--only NAME] [--show]
+//   strangers right [--seeds N]                  right twins and difficult ops at N seeds: none may be called wrong
 //
 // Exit 1 where too much is missed or anything right is rejected: a and b, a wrong op that `verify` misses beyond those
 // named in kMissed, or a right twin that it does not pass beyond those of kBitsDepend, or that either calls wrong;
@@ -27,7 +28,7 @@ namespace {
 
 struct Options {
   std::string group, only;
-  uint64_t seed = 1;
+  uint64_t seed = 1, seeds = 10;
   bool json = false, show = false;
 };
 
@@ -190,12 +191,32 @@ int check_difficult(const Options& o) {
   return bad || called_wrong > 0;
 }
 
+// Right code at many seeds: how often is it called wrong?
+int check_right(const Options& o) {
+  int called_wrong = 0, count = 0;
+  std::vector<verifier::Entry> entries = difficult_ops();
+  for (const std::vector<Pair>& group : {group_a(), group_b(), group_c(), weak_lists()})
+    for (const Pair& p : group) entries.push_back(p.right);
+  for (const verifier::Entry& e : entries)
+    for (uint64_t seed = 1; seed <= o.seeds; ++seed) {
+      const OpReport r = verifier::verify_entry(e, {.seed = seed});
+      ++count;
+      called_wrong += r.wrong();
+      if (r.wrong()) std::printf("%s", r.to_string().c_str());
+    }
+  std::printf("verify: %d right ops at %d seeds: %d of %d called wrong\n", static_cast<int>(entries.size()),
+              static_cast<int>(o.seeds), called_wrong, count);
+  return called_wrong > 0;
+}
+
 Options parse(int argc, char** argv) {
   Options o;
   for (int i = 1; i < argc; ++i) {
     const std::string_view word = argv[i];
     if (word == "--seed" && i + 1 < argc)
       o.seed = std::strtoull(argv[++i], nullptr, 10);
+    else if (word == "--seeds" && i + 1 < argc)
+      o.seeds = std::strtoull(argv[++i], nullptr, 10);
     else if (word == "--only" && i + 1 < argc)
       o.only = argv[++i];
     else if (word == "--json")
@@ -215,9 +236,12 @@ int main(int argc, char** argv) try {
   if (o.group == "a") return check_pairs(o, group_a(), false);
   if (o.group == "b") return check_pairs(o, group_b(), false);
   if (o.group == "c") return check_pairs(o, group_c(), false);
+  if (o.group == "right") return check_right(o);
   if (o.group == "weak") return check_pairs(o, weak_lists(), true);
   if (o.group == "difficult") return check_difficult(o);
-  std::fprintf(stderr, "usage: strangers a|b|c|difficult|weak [--seed N] [--json] [--only NAME] [--show]\n");
+  std::fprintf(stderr,
+               "usage: strangers a|b|c|difficult|weak [--seed N] [--json] [--only NAME] [--show]\n"
+               "       strangers right [--seeds N]\n");
   return 2;
 } catch (const std::exception& e) {
   std::fprintf(stderr, "strangers: %s\n", e.what());

@@ -41,6 +41,7 @@ const std::vector<Move>& moves() {
       {"every number times 2^-10", scaled(0x1p-10)},
       {"the first, third, ... input negated", negated(0)},
       {"every number times 1/4", scaled(0.25)},
+      {"every number times 1/32", scaled(1.0 / 32)},
       {"every number shifted by a normal one", [](const Tensor& x, size_t, Rng& r) { return shifted(x, 1, r); }},
       {"the second, fourth, ... input negated", negated(1)},
       {"every number shifted by a normal one times 5",
@@ -143,6 +144,13 @@ std::vector<Redrawn> grown(const Subject& s, const Tensors& in, Rng& rng) {
     resize(size, size * (kBeyond / size + 1), true);
   }
   for (const int64_t size : sizes) resize(size, size == 1 ? 3 : size + 1, false);
+  // One input has nothing else to fit; pictures become oblong, matrices of one or a batch may be square by nature.
+  const bool free = in.size() == 1 && (!square || rank > 3);
+  for (int d = 0; free && d < rank; ++d)
+    add(str("dimension ", d, " is 2 longer"), false, [d](Shape shape) {
+      shape[d] += 2;
+      return shape;
+    });
   return out;
 }
 

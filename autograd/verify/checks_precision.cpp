@@ -154,11 +154,14 @@ struct Far {
   std::function<Tensor(const Tensor&)> make;
 };
 const std::vector<Far>& far_points() {
-  static const std::vector<Far> all{
-      {"every number times 2^-20", 0x1p20, false, [](const Tensor& x) { return num::scale(x, 0x1p-20); }},
-      {"every number times 2^7", 0x1p9, false, [](const Tensor& x) { return num::scale(x, 0x1p7); }},
-      {"1000 added to one input", 10, true,
-       [](const Tensor& x) { return num::add(x, Tensor::full(x.shape(), 1000, x.dtype())); }}};
+  auto times = [](double by) { return [by](const Tensor& x) { return num::scale(x, by); }; };
+  auto plus = [](double by) {
+    return [by](const Tensor& x) { return num::add(x, Tensor::full(x.shape(), by, x.dtype())); };
+  };
+  static const std::vector<Far> all{{"every number times 2^-20", 0x1p20, false, times(0x1p-20)},
+                                    {"every number times 2^7", 0x1p9, false, times(0x1p7)},
+                                    {"1000 added to one input", 10, true, plus(1000)},
+                                    {"1000 added to every input", 10, false, plus(1000)}};
   return all;
 }
 

@@ -64,9 +64,12 @@ class OpPoint final : public Point {
       out.emplace_back(std::move(how), std::move(other));
     };
     for (Varied<Args>& v : varied_fields(args_, fixed)) add(std::move(v.how), std::move(v.value));
-    for (size_t k = 0; k < all_args_->size(); ++k)
-      if (const Args& args = (*all_args_)[k]; detail::same(args, args_) == false)
-        add(str("the arguments are those of sample ", k), args);
+    for (size_t k = 0; k < all_args_->size(); ++k) {
+      const Args& args = (*all_args_)[k];
+      if (detail::same(args, args_) != false) continue;
+      add(str("the arguments are those of sample ", k), args);
+      for (Varied<Args>& v : crossed_fields(args_, args, str("sample ", k))) add(std::move(v.how), std::move(v.value));
+    }
     return out;
   }
   std::vector<Field> compared_arguments(const Point& other) const override {

@@ -249,6 +249,32 @@ std::vector<Varied<A>> varied_fields(const A& a, const std::vector<size_t>& fixe
   return out;
 }
 
+/// `a` with one field of `other` each, where they differ: "argument 2 of 3 is that of ...". `of` names the other one.
+template <class A>
+std::vector<Varied<A>> crossed_fields(const A& a, const A& other, const std::string& of) {
+  std::vector<Varied<A>> out;
+  if constexpr (!std::is_empty_v<A> && std::is_copy_assignable_v<A> && detail::field_count<A>() > 1) {
+    constexpr size_t count = detail::field_count<A>();
+    for (size_t at = 0; at < count; ++at) {
+      A crossed = a;
+      bool changed = false;
+      detail::with_fields(crossed, [&](auto&... mine) {
+        detail::with_fields(other, [&](const auto&... theirs) {
+          size_t k = 0;
+          auto take = [&](auto& one, const auto& that) {
+            if (k++ != at || detail::same(one, that) != false) return;
+            one = that;
+            changed = true;
+          };
+          (take(mine, theirs), ...);
+        });
+      });
+      if (changed) out.push_back({str("argument ", at + 1, " of ", count, " is that of ", of), std::move(crossed)});
+    }
+  }
+  return out;
+}
+
 /// One field of two structs of one type.
 struct Field {
   std::string type;          ///< "double"

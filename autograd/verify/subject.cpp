@@ -251,7 +251,8 @@ const std::vector<Layout>& layouts() {
                                        {"offset (a contiguous slice of a larger tensor)", offset_layout},
                                        {"sliced with step 2", sliced_layout},
                                        {"padded (rows of a wider tensor)", padded_layout},
-                                       {"windows (whole rows of a larger tensor)", window_layout}};
+                                       {"windows (whole rows of a larger tensor)", window_layout},
+                                       {"channels last", channels_last_layout}};
   return all;
 }
 
@@ -306,6 +307,15 @@ Tensor window_layout(const Tensor& t) {
   for (int d = 0; d < t.rank() - 1; ++d) view = view.slice(d, 1, 1 + t.size(d));
   view.copy_from(t, "window layout");
   return view;
+}
+
+Tensor channels_last_layout(const Tensor& t) {
+  if (!t.defined() || t.rank() < 3) return reversed_layout(t);
+  std::vector<int> order{0}, back(static_cast<size_t>(t.rank()));
+  for (int d = 2; d < t.rank(); ++d) order.push_back(d);
+  order.push_back(1);
+  for (size_t k = 0; k < order.size(); ++k) back[static_cast<size_t>(order[k])] = static_cast<int>(k);
+  return t.permute(order).clone().permute(back);
 }
 
 Tensor expanded_layout(const Tensor& t, int dim) {

@@ -135,6 +135,8 @@ Tensor sliced_layout(const Tensor& t);    ///< every second element of a larger 
 Tensor offset_layout(const Tensor& t);    ///< a contiguous slice of a larger storage, with NaN on both sides
 Tensor padded_layout(const Tensor& t);    ///< rows of a wider tensor; what lies between them is NaN
 Tensor window_layout(const Tensor& t);    ///< whole rows of a larger tensor: each matrix of a batch has a gap behind it
+/// As pictures with channels last: the second dimension varies fastest in memory.
+Tensor channels_last_layout(const Tensor& t);
 /// The first index of `dim` repeated with stride 0; dim < 0: of every dimension.
 Tensor expanded_layout(const Tensor& t, int dim);
 

@@ -1,7 +1,8 @@
-// V1 and V2 at points that the author of the samples did not choose: the same inputs shifted, scaled, negated. A branch
-// that was forgotten beyond |x| > 3, a series near zero, negative inputs are wrong only there. The reference makes it
-// nearly free. Skipped, and listed by reason: where forward refuses the point or the reference is not finite, where the
-// function hardly moves any more (its gradient is then rounding), and where the reference has a kink nearby.
+// V1 and V2 at points that the author of the samples did not choose: the same inputs shifted, scaled, negated; other
+// sizes, integers, arguments. A branch that was forgotten beyond |x| > 3, a series near zero, what is left of a row
+// after whole vectors are wrong only there. The reference makes it nearly free. Skipped, and listed by reason: where
+// forward or reference refuses the point or is not finite, where the function hardly moves any more (its gradient is
+// then rounding), and where the reference has a kink nearby.
 #include <algorithm>
 #include <cmath>
 #include <optional>

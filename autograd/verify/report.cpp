@@ -27,8 +27,8 @@ std::string_view meaning_of(Step step) {
                                                   "backward against differences of the forward",
                                                   "backward against the gradient of compose",
                                                   "full Jacobian against differences",
-                                                  "structure: linear, masks, strides, purity, repeatability",
-                                                  "f32 backward against f64",
+                                                  "structure: linear, masks, layouts, purity, repeatability, threads",
+                                                  "f32 against f64, forward and backward",
                                                   "second derivatives",
                                                   "vacuity: something finite and not zero was compared",
                                                   "negative controls: wrong backwards are rejected"};

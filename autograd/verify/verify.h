@@ -9,7 +9,7 @@ namespace bg {
 
 struct VerifyOptions {
   uint64_t seed = 1;
-  bool quick = false;  ///< one draw instead of two, fewer masks and layouts
+  bool quick = false;  ///< fewer draws, masks, layouts, moved points; of very many samples every third
   int sample = -1;     ///< only this sample of the op; -1: all
 };
 

@@ -1,6 +1,6 @@
-"""Gives the ops of tests/verifiers (strangers_a, strangers_b) to PyTorch's and JAX's verifiers and to ours, as a table.
+"""Gives the ops of tests/verifiers (strangers_a, _b and _c) to PyTorch's and JAX's verifiers and to ours, as a table.
 
-    compare_strangers.py --build build/release [--groups a b] [--seed 1] [--json]     (pip install numpy torch jax)
+    compare_strangers.py --build build/release [--groups a b c] [--seed 1] [--json]     (pip install numpy torch jax)
 
 Every wrong op and its right twin: `torch.autograd.gradcheck` with its defaults on f64 inputs, and
 `jax.test_util.check_grads` (order 1, reverse mode, f64), beside what the program `strangers` says of verify<Op>() and
@@ -89,7 +89,7 @@ def loaded(name):
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--build", type=pathlib.Path, required=True)
-    p.add_argument("--groups", nargs="+", default=["a", "b"])
+    p.add_argument("--groups", nargs="+", default=["a", "b", "c"])
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--json", action="store_true")
     a = p.parse_args()
